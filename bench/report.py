@@ -22,9 +22,6 @@ from pages.charts import drawn, pictures
 from pages.data import NotMeasured, Results
 from pages.markdown import markdown
 from pages.published import copied, filled, pages
-from pages.sections import GROUPS
-
-__all__ = ["made", "quoting", "write"]
 
 BENCH = Path(__file__).parent
 PUBLISHED = BENCH / "published"
@@ -36,7 +33,7 @@ def made(results: Results) -> dict[str, str]:
         charts = pictures(results)
     except NotMeasured:
         charts = {}
-    page = markdown(results, GROUPS, {name: chart.title for name, chart in charts.items()})
+    page = markdown(results, {name: chart.title for name, chart in charts.items()})
     return {"benchmarks.md": page} | {name: drawn(chart) for name, chart in charts.items()}
 
 
@@ -50,7 +47,6 @@ def quoting(root: Path, results: Results) -> dict[Path, str]:
 
 
 def write(files: dict[Path, str]) -> None:
-    """Write files, and print their paths."""
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -58,7 +54,6 @@ def write(files: dict[Path, str]) -> None:
 
 
 def main() -> None:
-    """Read the options and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--publish", action="store_true", help="publish the results of --results")
     parser.add_argument("--results", type=Path, default=BENCH / "results")

@@ -11,10 +11,8 @@ from html import escape
 
 from .claims import WAYS, against_file
 from .data import Results
-from .figures import Figure, each, per_second
-from .measures import Measured
-
-__all__ = ["Bar", "Chart", "drawn", "pictures"]
+from .figures import Figure
+from .measures import Measure, Measured, each, rate
 
 # Units of the drawing; a phone shows them at 0.9 CSS pixels, a desktop at 1.28.
 WIDTH, MARGIN = 360, 12
@@ -134,6 +132,7 @@ def _text(x: float, y: float, text: str, kind: str) -> str:
     return f'<text class="{kind}" x="{x:.1f}" y="{y:g}">{escape(text)}</text>'
 
 
+# The bars of the charts: what their labels name.
 MERGED = {
     "RPUSH": "RPUSH onto one list",
     "HSET": "HSET of one hash",
@@ -155,58 +154,46 @@ ENCODERS = {
 }
 
 
-def _bar_of(label: str, figure: Measured, kind: str, ours: bool) -> Bar:
-    return Bar(label, figure, format(Figure(figure), kind), ours)
+def _past(mode: str, kinds: dict[str, str]) -> dict[str, Measure]:
+    return {words: against_file(kind, f"{mode}, columns") for kind, words in kinds.items()}
 
 
-def _loads(results: Results) -> Chart:
-    bars = [
-        _bar_of(
-            words.replace("`", "").strip("*"),
-            per_second("ways", f"SET {way}")(results),
-            "k",
-            "fastresp" in way,
-        )
-        for way, words in WAYS.items()
-    ]
-    about = (
-        "300,000 SETs of 129 bytes over a unix socket:",
-        "rows per second, with the range",
-    )
-    return Chart("Load rows into Redis", about, [("", bars)])
-
-
-def _past(results: Results) -> Chart:
-    groups = [
+# By file: the title and lines about it, how its figures are written, and what is measured, by
+# heading and label.
+CHARTS: dict[str, tuple[tuple[str, str, str], str, dict[str, dict[str, Measure]]]] = {
+    "benchmarks.svg": (
         (
-            heading,
-            [
-                _bar_of(words, against_file(kind, f"{mode}, columns")(results), "plain", True)
-                for kind, words in kinds.items()
-            ],
-        )
-        for heading, mode, kinds in (
-            ("Merged", "merged", MERGED),
-            ("Serialised", "serialised", SERIALISED),
-        )
-    ]
-    about = (
-        "Rate from Arrow columns / redis-cli --pipe with",
-        "a ready-made file (dashed), with the range",
-    )
-    return Chart("Faster than single commands", about, groups, level=1)
-
-
-def _encoders(results: Results) -> Chart:
-    bars = [
-        _bar_of(words, each("encode", f"SET {row}")(results), "ns", "fastresp" in row)
-        for row, words in ENCODERS.items()
-    ]
-    about = (
-        "Time per SET of 129 bytes, without a server:",
-        "less is better",
-    )
-    return Chart("Encode a command", about, [("", bars)])
+            "Load rows into Redis",
+            "300,000 SETs of 129 bytes over a unix socket:",
+            "rows per second, with the range",
+        ),
+        "k",
+        {
+            "": {
+                words.replace("`", "").strip("*"): rate("ways", f"SET {way}")
+                for way, words in WAYS.items()
+            }
+        },
+    ),
+    "benchmarks-merged.svg": (
+        (
+            "Faster than single commands",
+            "Rate from Arrow columns / redis-cli --pipe with",
+            "a ready-made file (dashed), with the range",
+        ),
+        "plain",
+        {"Merged": _past("merged", MERGED), "Serialised": _past("serialised", SERIALISED)},
+    ),
+    "benchmarks-encode.svg": (
+        (
+            "Encode a command",
+            "Time per SET of 129 bytes, without a server:",
+            "less is better",
+        ),
+        "ns",
+        {"": {words: each("encode", f"SET {row}") for row, words in ENCODERS.items()}},
+    ),
+}
 
 
 def pictures(results: Results) -> dict[str, Chart]:
@@ -215,8 +202,25 @@ def pictures(results: Results) -> dict[str, Chart]:
     Raises:
         NotMeasured: a bar is not in the results.
     """
-    return {
-        "benchmarks.svg": _loads(results),
-        "benchmarks-merged.svg": _past(results),
-        "benchmarks-encode.svg": _encoders(results),
-    }
+    return {name: _chart(results, *parts) for name, parts in CHARTS.items()}
+
+
+def _chart(
+    results: Results,
+    words: tuple[str, str, str],
+    kind: str,
+    measures: dict[str, dict[str, Measure]],
+) -> Chart:
+    title, *about = words
+    # Bars of ratios are all ours, and the level is what they are compared with.
+    level = 1 if kind == "plain" else None
+
+    def bar(label: str, measure: Measure) -> Bar:
+        figure = measure(results)
+        return Bar(label, figure, f"{Figure(figure):{kind}}", bool(level) or "fastresp" in label)
+
+    groups = [
+        (heading, [bar(label, measure) for label, measure in group.items()])
+        for heading, group in measures.items()
+    ]
+    return Chart(title, about, groups, level)

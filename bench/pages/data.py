@@ -1,4 +1,4 @@
-"""What the page is made of: the results of a folder, and tables."""
+"""Results of a folder, and tables made from them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from results import Result, load, name_of
-
-__all__ = [
-    "Cell",
-    "Group",
-    "NotMeasured",
-    "NotRun",
-    "Results",
-    "Row",
-    "Section",
-    "Table",
-    "clean",
-]
 
 # The command that makes a file of results, where machine.json does not say.
 SCRIPTS = {"push-tcp": "python bench/push.py --tcp"}
@@ -171,38 +159,19 @@ class Table:
     words: int = 1
 
 
-@dataclass(frozen=True)
-class Section:
-    """A table of the page, and a paragraph about it.
+class Entry(NamedTuple):
+    """A table of the page.
 
     Attributes:
-        title: its heading.
         files: the names of the results it needs, the main one first.
-        table: makes its table.
-        about: a paragraph; code is in backticks.
+        build: makes it from results.
     """
 
-    title: str
     files: tuple[str, ...]
-    table: Callable[[Results], Table]
-    about: str = ""
+    build: Callable[[Results], Table]
 
     def shown(self, results: Results) -> Table:
-        """Return its table, which is empty if none of its files exists."""
+        """Return the table, which is empty if none of its files exists."""
         if any(name in results for name in self.files):
-            return self.table(results)
+            return self.build(results)
         return Table(())
-
-
-@dataclass(frozen=True)
-class Group:
-    """Sections that belong together; ``sources`` are keys of ``SOURCES``."""
-
-    title: str
-    about: str
-    sections: tuple[Section, ...]
-    sources: tuple[str, ...] = ()
-
-    @property
-    def slug(self) -> str:
-        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from string import Formatter
 
 from .data import Results
-from .measures import Measured, of_values
-
-__all__ = ["Claim", "Figure", "Measure", "each", "per_second", "table", "whole"]
-
-Measure = Callable[[Results], Measured]
+from .measures import Measure, Measured
 
 UNITS = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
 
@@ -74,26 +70,6 @@ class Claim:
 
     def __call__(self, results: Results) -> str:
         return "".join(text + figure for text, figure in self.pieces(results))
-
-
-def per_second(file: str, row: str, table: str = "", parser: str = "") -> Measure:
-    """Return what computes operations per second."""
-    return lambda results: of_values(results.find(file, row, parser, table).rates())
-
-
-def each(file: str, row: str) -> Measure:
-    """Return what computes the time of an operation, in seconds."""
-
-    def measure(results: Results) -> Measured:
-        found = results.find(file, row)
-        return of_values([value / found.operations for value in found.values])
-
-    return measure
-
-
-def whole(file: str, row: str, table: str) -> Measure:
-    """Return what finds the time of a whole load, in seconds."""
-    return lambda results: of_values(results.find(file, row, table=table).values)
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from results import Result
 
 from .data import Cell, NotMeasured, Results
-from .measures import Measured
+from .measures import Measure, Measured
 from .tables import Column, ranged
-
-__all__ = ["MARKS", "Goal", "Verdict", "amount", "beside", "judge"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class Goal:
 
     area: str
     what: str
-    measure: Callable[[Results], Measured]
+    measure: Measure
     bound: float | None
     unit: str = "x"
     at_most: bool = False
@@ -44,7 +42,6 @@ class Goal:
 
 
 def amount(number: float, unit: str) -> str:
-    """Format a figure with its unit."""
     # Near 1 the third decimal can decide.
     digits = 3 if number < 2 else 2 if number < 10 else 1 if number < 100 else 0
     return f"{number:.{digits}f}{_unit(unit)}"

@@ -4,29 +4,38 @@ from __future__ import annotations
 
 from .goal import Goal
 from .measures import (
+    Measure,
     beyond_engine,
     by_rdb_file,
     by_server_cpu,
-    client_cpu,
     cost_of_more,
     cpu_ratio,
+    each,
     faster,
     growth,
     longer,
     megabytes,
     more_time,
-    nanoseconds,
-    of_server_cpu,
     peak,
     rate,
     whole_cluster,
 )
 
-__all__ = ["CHECKPOINTS", "ENGINES", "GOALS", "HELD", "SLOTS", "VERIFIED"]
+
+def at_most(
+    area: str, what: str, measure: Measure, bound: float, unit: str = "x", operations: int = 0
+) -> Goal:
+    return Goal(area, what, measure, bound, unit, True, operations)
+
 
 READY = "against the ready-made file"
 PARQUET = "Parquet, 5,000,000 rows of 10 columns"
 MILLION = 1_000_000
+KINDS = ("SET", "LPUSH")
+PERCENT, HIREDIS = ("substitution %", "`%`"), ("hiredis.pack_command", "`hiredis.pack_command`")
+NAMED = ("format, named fields", "`str.format` with named fields")
+MEMCPY = ("memcpy", "`memcpy` of the same bytes between two large buffers")
+PACKER = ("redis-py pack_commands", "redis-py's packer")
 
 ENCODE = [
     Goal(
@@ -35,14 +44,9 @@ ENCODE = [
         faster("encode", f"{kind} fastresp rows", f"{kind} {row}"),
         bound,
     )
-    for kind in ("SET", "LPUSH")
-    for row, name, bound in (
-        ("substitution %", "`%`", 9),
-        ("format, named fields", "`str.format` with named fields", 30),
-        ("hiredis.pack_command", "`hiredis.pack_command`", 12),
-    )
+    for kind in KINDS
+    for (row, name), bound in ((PERCENT, 9), (NAMED, 30), (HIREDIS, 12))
 ]
-
 COLUMNS = [
     Goal(
         "Arrow columns",
@@ -50,13 +54,13 @@ COLUMNS = [
         faster("columns", f"{kind} fastresp columns", f"{kind} {row}"),
         bound,
     )
-    for kind, row, name, bound in (
-        ("strings", "substitution %", "`%`", 18),
-        ("strings", "hiredis.pack_command", "`hiredis.pack_command`", 28),
-        ("strings", "memcpy", "`memcpy` of the same bytes between two large buffers", 1),
-        ("ints", "substitution %", "`%`", 15),
-        ("floats", "substitution %", "`%`", 8),
-        ("embedding", "redis-py pack_commands", "redis-py's packer", 20),
+    for kind, (row, name), bound in (
+        ("strings", PERCENT, 18),
+        ("strings", HIREDIS, 28),
+        ("strings", MEMCPY, 1),
+        ("ints", PERCENT, 15),
+        ("floats", PERCENT, 8),
+        ("embedding", PACKER, 20),
     )
 ]
 
@@ -74,19 +78,19 @@ def push(over: str, file: str, kind: str, bounds: dict[str, float]) -> list[Goal
         for transport, bound in bounds.items()
     ]
     what = f"{kind}, wall time / server CPU time over the socket"
-    return [*rates, Goal(area, what, by_server_cpu(file, socket), 1.03, at_most=True)]
-
-
-def push_goals() -> list[Goal]:
-    goals = push("unix socket", "push", "SET", {"redis-cli": 0.97, "socket": 1.0})
-    goals += push("unix socket", "push", "LPUSH", {"redis-cli": 0.97, "socket": 1.2})
-    for kind in ("SET", "LPUSH"):
-        goals += push("TCP", "push-tcp", kind, {"socket": 1.0})
+    goals = [*rates, at_most(area, what, by_server_cpu(file, socket), 1.03)]
+    if over == "TCP":
         what = f"{kind}, client CPU time with encoding, against redis-cli's alone"
-        cpu = client_cpu("push-tcp", f"{kind} fastresp socket", f"{kind} no generation")
-        goals.append(Goal("Push, TCP", what, cpu, 0.6, at_most=True))
+        cpu = cpu_ratio(file, socket, ready, detail="client_cpu")
+        goals.append(at_most(area, what, cpu, 0.6))
     return goals
 
+
+PUSH = [
+    *push("unix socket", "push", "SET", {"redis-cli": 0.97, "socket": 1.0}),
+    *push("unix socket", "push", "LPUSH", {"redis-cli": 0.97, "socket": 1.2}),
+    *(goal for kind in KINDS for goal in push("TCP", "push-tcp", kind, {"socket": 1.0})),
+]
 
 PAST = "Past the ready-made file"
 MERGED = {"LPUSH": 2.2, "RPUSH": 2.2, "SADD": 1.25, "SET": 1.15}
@@ -97,39 +101,41 @@ SERIALISED = {
     "ZADD": ("one sorted set of 1,000,000", 4.0),
     "HSET": ("one hash of 1,000,000", 3.0),
 }
-LOADS = [
-    *((kind, kind, "merged", source, bound) for kind, bound in MERGED.items()
-      for source in ("rows", "columns")),
-    *((kind, what, "serialised", "columns", bound) for kind, (what, bound) in SERIALISED.items()),
-]  # fmt: skip
+# By row of past.py: what it is called, and the bound.
+LOADS = {
+    **{
+        (kind, f"merged, {source}"): (kind, bound)
+        for kind, bound in MERGED.items()
+        for source in ("rows", "columns")
+    },
+    **{(kind, "serialised, columns"): named for kind, named in SERIALISED.items()},
+}
 PAST_GOALS = [
     *(
         Goal(
             PAST,
-            f"{what}, {mode}, from {source}, {READY}",
-            faster("past", f"{kind} fastresp {mode}, {source}", f"{kind} no generation"),
+            f"{what}, {mode.replace(', ', ', from ')}, {READY}",
+            faster("past", f"{kind} fastresp {mode}", f"{kind} no generation"),
             bound,
         )
-        for kind, what, mode, source, bound in LOADS
+        for (kind, mode), (what, bound) in LOADS.items()
     ),
     *(
-        Goal(
+        at_most(
             PAST,
-            f"{what}, {mode}, from columns, client CPU time / server CPU time",
-            of_server_cpu("past", f"{kind} fastresp {mode}, columns"),
+            f"{what}, {mode.replace(', ', ', from ')}, client CPU time / server CPU time",
+            by_server_cpu("past", f"{kind} fastresp {mode}", "client_cpu"),
             1.0,
-            at_most=True,
         )
-        for kind, what, mode, source, _ in LOADS
-        if source == "columns"
+        for (kind, mode), (what, _) in LOADS.items()
+        if mode.endswith("columns")
     ),
     *(
-        Goal(
+        at_most(
             PAST,
             f"{kind}, PING's 99th percentile during a merged load / during single commands",
             longer("stall", "stall", f"{kind} merge", f"{kind} commands"),
             2.0,
-            at_most=True,
         )
         for kind in ("RPUSH", "SADD", "HSET", "SET")
     ),
@@ -139,6 +145,7 @@ ONE, TEN = "one request of 1,000 at a time", "ten requests of 1,000 in flight"
 BY_100, BY_1000 = (f"LRANGE and LTRIM of {items} in C" for items in ("100", "1,000"))
 # The goals are for batches of 1,000, against a C client that waits for each; ten in flight are
 # compared with ten in flight, and have no goal.
+BY_TEN = ("pop C lrange 10x1000", f"{BY_1000}, ten in flight", None)
 LISTS = [
     Goal(
         "Lists",
@@ -146,30 +153,23 @@ LISTS = [
         faster("lists", f"{native.partition(' ')[0]} fastresp {row}", native),
         bound,
     )
-    for row, what, native, other, bound in (
-        ("pop", f"pop, {ONE}", "pop C lrange 100", BY_100, 3.0),
-        ("pop", f"pop, {ONE}", "pop C lrange 1000", BY_1000, 1.1),
-        ("pop 10000", f"pop, {TEN}", "pop C lrange 10x1000", f"{BY_1000}, ten in flight", None),
-        ("pop_arrow", f"pop_arrow, {ONE}", "pop C lrange 1000", BY_1000, 1.25),
-        (
-            "pop_arrow 10000",
-            f"pop_arrow, {TEN}",
-            "pop C lrange 10x1000",
-            f"{BY_1000}, ten in flight",
-            None,
-        ),
-        ("push", "push", "push C lpush-pipeline", "LPUSH in C, 1,000 in a pipeline", 2.5),
+    for row, what, (native, other, bound) in (
+        ("pop", f"pop, {ONE}", ("pop C lrange 100", BY_100, 3.0)),
+        ("pop", f"pop, {ONE}", ("pop C lrange 1000", BY_1000, 1.1)),
+        ("pop 10000", f"pop, {TEN}", BY_TEN),
+        ("pop_arrow", f"pop_arrow, {ONE}", ("pop C lrange 1000", BY_1000, 1.25)),
+        ("pop_arrow 10000", f"pop_arrow, {TEN}", BY_TEN),
+        ("push", "push", ("push C lpush-pipeline", "LPUSH in C, 1,000 in a pipeline", 2.5)),
     )
 ]
 
 # By the name of their row, for the columns of other tables.
 CHECKPOINTS = {
-    f"{name}, checkpoint": Goal(
+    f"{name}, checkpoint": at_most(
         "Checkpoints",
         f"{name} with a checkpoint, server's CPU time",
         cpu_ratio("checkpoint", f"{name}, checkpoint", name),
         bound,
-        at_most=True,
         operations=MILLION,
     )
     for name, bound in {"INCRBY": 1.15, "RPUSH": 1.10, "HSETNX": 1.10, "HSET": 1.01}.items()
@@ -184,18 +184,18 @@ VERIFIED = {
     )
     for name in ("SET", "SET EX", "HSET", "SADD", "ZADD", "RPUSH")
 }
+DROPPED = "Spark to a sink that drops it"
 WRITTEN = {
-    "Spark into one server": "Spark to a sink that drops it",
-    "Spark into 3+3 nodes": "Spark to a sink that drops it, beside the cluster",
+    "Spark into one server": DROPPED,
+    "Spark into 3+3 nodes": f"{DROPPED}, beside the cluster",
 }
 ENGINES = {
-    row: Goal(
+    row: at_most(
         "Engines",
         f"{row}, time / (servers' CPU time + time of a sink that drops all)",
         beyond_engine(row, dropped),
         1.15,
-        at_most=True,
-        operations=2_000_000,
+        operations=2 * MILLION,
     )
     for row, dropped in WRITTEN.items()
 } | {
@@ -204,103 +204,100 @@ ENGINES = {
         "Spark reads hashes, rate / a redis-py pipeline in mapPartitions",
         faster("engines", "Spark reads, fastresp", "Spark reads, redis-py in mapPartitions"),
         3,
-        operations=2_000_000,
+        operations=2 * MILLION,
     )
 }
 SLOTS = {
-    f"{kind}, 8 bytes, 3 nodes": Goal(
+    f"{kind}, 8 bytes, 3 nodes": at_most(
         "Scale",
         f"what the slots of 3 nodes cost an encoder, SET of 8 bytes from {kind}",
         more_time(f"{kind}, 8 bytes, 3 nodes", f"{kind}, 8 bytes, without slots"),
-        12,
-        "ns",
-        at_most=True,
-        operations=1,
+        *(12, "ns", 1),
     )
     for kind in ("rows", "columns")
 }
 FLOOR = "CPU time of the slowest node, or time of three `redis-cli --pipe`"
-FEW, MANY = "1,000,000 into a sink", "100,000,000 into a sink"
+SIZES = "100,000,000 into a sink", "1,000,000 into a sink"
 SCALE = [
     *(
-        Goal(
+        at_most(
             "Scale",
             f"1,000,000 {kind} into 3+3 nodes of a cluster, time / {FLOOR}",
             whole_cluster(f"3+3 fastresp {kind}", "3+3 redis-cli --pipe"),
             1.05,
-            at_most=True,
             operations=MILLION,
         )
         for kind in ("rows", "columns")
     ),
     *SLOTS.values(),
-    Goal(
+    at_most(
         "Scale",
         "CPU time per command, 100,000,000 commands against 1,000,000",
-        cost_of_more(MANY, FEW),
+        cost_of_more(*SIZES),
         1.05,
-        at_most=True,
         operations=1,
     ),
-    Goal(
+    at_most(
         "Scale",
         "greatest memory, 100,000,000 commands less 1,000,000",
-        growth(MANY, FEW),
-        8,
-        "MiB",
-        at_most=True,
-        operations=1,
+        growth(*SIZES),
+        *(8, "MiB", 1),
     ),
     *(
         Goal(
             "Scale",
             f"SET of 8 bytes from columns into sinks, {where}",
-            rate("scale", "scale lanes", f"columns, 8 bytes, {where}"),
-            10,
-            "million/s",
+            rate("scale", f"columns, 8 bytes, {where}", "scale lanes", 1e-6),
+            *(10, "million/s"),
             operations=MILLION,
         )
         for where in ("no cluster", "1 node", "2 nodes", "4 nodes", "8 nodes")
     ),
 ]
+BY_MASS_INSERT = "10,000,000 commands by `mass_insert` through {}, growth from the start"
+MEMORY = {
+    "mass_insert, redis-cli": (BY_MASS_INSERT.format("redis-cli"), 32),
+    "mass_insert, socket": (BY_MASS_INSERT.format("socket"), 32),
+    "ListBuffer, push and drain": (
+        "10,000,000 items pushed and drained by `ListBuffer`, the whole process",
+        64,
+    ),
+}
 
 GOALS: tuple[Goal, ...] = (
-    *ENCODE,
-    *COLUMNS,
-    Goal("Replies", "one `+OK`, counted", nanoseconds("replies", "+OK fastresp"), 3, "ns", True),
-    *push_goals(),
-    *PAST_GOALS,
-    Goal(
+    *(*ENCODE, *COLUMNS),
+    at_most("Replies", "one `+OK`, counted", each("replies", "+OK fastresp", 1e9), 3, "ns"),
+    *(*PUSH, *PAST_GOALS),
+    at_most(
         "Load",
         f"{PARQUET}, wall time / server CPU time",
         by_server_cpu("load", "parquet"),
         1.05,
-        at_most=True,
         operations=5 * MILLION,
     ),
-    Goal(
+    at_most(
         "Load",
         f"{PARQUET}, peak memory",
         peak("load", "parquet", "peak_bytes"),
-        256,
-        "MiB",
-        True,
-        5 * MILLION,
+        *(256, "MiB", 5 * MILLION),
     ),
-    Goal("RDB file", f"{PARQUET}, written", megabytes, 200, "MB/s", operations=5 * MILLION),
     Goal(
+        "RDB file",
+        f"{PARQUET}, written",
+        megabytes("rdb", "written"),
+        *(200, "MB/s"),
+        operations=5 * MILLION,
+    ),
+    at_most(
         "RDB file",
         f"{PARQUET}, peak memory",
         peak("rdb", "written", "peak_bytes"),
-        256,
-        "MiB",
-        True,
-        5 * MILLION,
+        *(256, "MiB", 5 * MILLION),
     ),
     Goal(
         "RDB file",
         f"{PARQUET}, written and read at start, against `fastresp load` into a running server",
-        by_rdb_file,
+        by_rdb_file(),
         2,
         operations=5 * MILLION,
     ),
@@ -310,30 +307,24 @@ GOALS: tuple[Goal, ...] = (
         faster("load", "embedding fastresp", "embedding redis-py pipeline"),
         4,
     ),
-    Goal(
+    at_most(
         "Load",
         "CSV, 1,000,000 rows by the command line, wall time / server CPU time",
         by_server_cpu("load", "csv"),
         1.15,
-        at_most=True,
         operations=MILLION,
     ),
     # 0.15 s and 0.25 s where ``python -c pass`` takes 0.02 s.
     *(
-        Goal(
+        at_most(
             "Start",
             f"`{what}`, against `python -c pass`",
             longer("load", "load start", f"start, {what}", "start, python -c pass"),
             bound,
-            at_most=True,
         )
         for what, bound in (("fastresp --help", 7.5), ("fastresp load, one row", 12.5))
     ),
-    *LISTS,
-    *CHECKPOINTS.values(),
-    *VERIFIED.values(),
-    *ENGINES.values(),
-    *SCALE,
+    *(*LISTS, *CHECKPOINTS.values(), *VERIFIED.values(), *ENGINES.values(), *SCALE),
     Goal(
         "Users",
         "10,000 users by `iter_replies`, against a redis-py pipeline with hiredis",
@@ -353,72 +344,7 @@ GOALS: tuple[Goal, ...] = (
         20,
     ),
     *(
-        Goal("Memory", what, peak("memory", f"fastresp {row}"), bound, "MiB", True, 10 * MILLION)
-        for row, what, bound in (
-            *(
-                (
-                    f"mass_insert, {transport}",
-                    f"10,000,000 commands by `mass_insert` through {transport}, "
-                    "growth from the start",
-                    32,
-                )
-                for transport in ("redis-cli", "socket")
-            ),
-            (
-                "ListBuffer, push and drain",
-                "10,000,000 items pushed and drained by `ListBuffer`, the whole process",
-                64,
-            ),
-        )
-    ),
-)
-
-# Goals that are not figures, and the test that checks each.
-HELD = (
-    (
-        "The same bytes as `hiredis.pack_command`, for 100,000 generated commands and more",
-        "tests/encode/test_encode.py::test_equal_to_hiredis",
-    ),
-    (
-        "The same counts and errors as `hiredis.Reader`, for 100,000 generated streams of replies "
-        "cut anywhere",
-        "tests/resp/test_scan_hiredis.py::test_hiredis_agrees_on_100_000_streams",
-    ),
-    (
-        "A server killed at 20 random moments of a load: acknowledged <= stored <= acknowledged + "
-        "in doubt",
-        "tests/transports/test_socket_lost.py::test_killed_server_sync",
-    ),
-    (
-        "The same commands from 1,000 random Arrow tables as from their rows",
-        "tests/encode/columns/test_columns_random.py::test_random_columns",
-    ),
-    (
-        "`flights` from CSV, Parquet, pandas, polars and DuckDB: the same data in the server",
-        "tests/sources/test_flights.py::test_same_data",
-    ),
-    (
-        "8 consumers killed at random: at-least-once loses nothing, at-most-once repeats nothing",
-        "tests/lists/test_lists.py::test_killed_consumers",
-    ),
-    (
-        "10,000,000 items pushed and drained: counts and a checksum agree",
-        "tests/lists/test_lists.py::test_ten_million_in_little_memory",
-    ),
-    (
-        "`fastresp doctor` finds each of several careless clients, and nothing else",
-        "tests/doctor/test_doctor_watch.py::TestWatched::test_planted",
-    ),
-    (
-        "`fastresp doctor` finds a planted fault of a server, such as full memory",
-        "tests/doctor/test_doctor.py::TestMeasured::test_memory_nearly_full",
-    ),
-    (
-        "`fastresp doctor` finds nothing on a healthy server, of each version",
-        "tests/doctor/test_doctor.py::TestMeasured::test_healthy",
-    ),
-    (
-        "`fastresp doctor` finds nothing with a client that does well",
-        "tests/doctor/test_doctor_watch.py::TestWatched::test_healthy",
+        at_most("Memory", what, peak("memory", f"fastresp {row}"), bound, "MiB", 10 * MILLION)
+        for row, (what, bound) in MEMORY.items()
     ),
 )

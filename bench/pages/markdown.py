@@ -1,120 +1,100 @@
-"""The page as GitHub-flavoured Markdown: its sentences, computed from the results, and tables."""
+"""The page: its text is ``benchmarks.md`` beside this module, its tables are made from results."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from results import NOISY, spread
 
 from .claims import CLAIMS, FINDINGS
-from .data import Cell, Group, NotMeasured, Results, Row, Section, Table
+from .data import Cell, NotMeasured, Results, Row, Table
 from .goal import MARKS, Verdict, amount, judge
-from .goals import GOALS, HELD
-from .measures import Measured
-from .source_figures import SOURCES
+from .goals import GOALS
+from .sections import TABLES
 
-__all__ = ["goals_table", "markdown", "summary"]
-
+TEMPLATE = Path(__file__).with_name("benchmarks.md")
+# A section up to the mark of its table, and a mark of another text, which may have a name.
+SECTION = re.compile(r"(?ms)^### ([^\n]+)(.*?)<!-- table -->")
+MARK = re.compile(r"<!-- ([\w ]+)(?:: (\S+))? -->(\n*)")
 # Percent of the processors.
 BUSY = 10
-RATIOS = "Contenders take turns; a ratio is the median of the ratios of each round, with its range."
-GROUND_RULE = "Compare figures within a table, not across years or machines."
-INTRODUCTION = (
-    "The figures of this page, and the figures that other pages quote from it, are from one run of "
-    "`python bench/run.py` on one machine, which may have been interrupted and resumed: "
-    "[How it was measured](#how-it-was-measured) names the commit of each script. "
-    "`bench/published` has the results, and `python bench/report.py` fills them in. Compare ratios "
-    "between machines, not rates."
-)
-
 # GitHub's Markdown has no colours.
 COLOURS = {"reached": "🟢 {}", "missed": "🔴 **{}**", "open": "⚪ {}"}
 
 
-def markdown(results: Results, groups: Sequence[Group], charts: Mapping[str, str]) -> str:
+def markdown(results: Results, charts: Mapping[str, str]) -> str:
     """Write the page; ``charts`` are the titles of the charts by the names of their files."""
-    return "\n".join(_lines(results, groups, charts)).rstrip() + "\n"
 
-
-def _lines(results: Results, groups: Sequence[Group], charts: Mapping[str, str]) -> Iterator[str]:
-    judged = verdicts(results)
-    yield from ("# Benchmarks", "", INTRODUCTION, "")
-    pictures = [f"![{title}]({name})" for name, title in charts.items()]
-    yield from (*pictures[:1], "")
-    for name in ("ways", "conditions"):
+    def text(kind: str, name: str) -> str:
+        if kind == "chart":
+            return f"![{charts[name]}]({name})" if name in charts else ""
         with suppress(NotMeasured):
-            yield from (CLAIMS[name](results), "")
-    for picture in pictures[1:]:
-        yield from (picture, "")
-    yield from (*(f"- {found}" for found in findings(results)), "")
-    yield from ("Every script, table and goal:", "")
-    yield "- [Goals](#goals)"
-    yield "- [How it was measured](#how-it-was-measured)"
-    yield from (f"- [{group.title}](#{group.slug})" for group in groups)
-    yield from ("", "## Goals", "", f"{summary(judged)} {RATIOS}", "")
-    yield from _folded("Each goal, and what was measured", _table(goals_table(judged)))
-    yield from _folded("Goals that tests check", _table(held_table()))
-    yield from ("## How it was measured", "")
-    yield from (f"- {name}: {text}" for name, text in machine_facts(results))
-    yield from ("", noise(results))
-    for group in groups:
-        yield from ("", f"## {group.title}", "", f"{group.about} {sources(group)}".rstrip(), "")
-        sections = (line for section in group.sections for line in _section(section, results))
-        yield from _folded(f"Show the {len(group.sections)} tables", sections)
+            return CLAIMS[name](results)
+        return ""
+
+    judged = [judge(goal, results) for goal in GOALS]
+    texts = {
+        "findings": _items(findings(results)),
+        "goals reached": summary(judged),
+        "goals": table_lines(goals_table(judged)),
+        "machine": _items(f"{name}: {fact}" for name, fact in machine_facts(results)),
+        "noise": noise(results),
+    }
+
+    def filled(found: re.Match[str]) -> str:
+        kind, name, space = found.groups()
+        made = text(kind, name) if name else texts[kind]
+        return made + space if made else ""
+
+    page = TEMPLATE.read_text(encoding="utf-8")
+    page = SECTION.sub(lambda found: f"### {found[1]}{found[2]}{section(found[1], results)}", page)
+    return MARK.sub(filled, page)
 
 
-def _folded(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines that are shown when a reader opens them."""
-    yield from (f'<details markdown="1"><summary>{title}</summary>', "")
-    yield from (*lines, "", "</details>", "")
+def _items(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
 
 
-def _section(section: Section, results: Results) -> Iterator[str]:
-    yield from (f"### {section.title}", "")
-    if section.about:
-        yield from (section.about, "")
-    for name in section.files:
-        words = "Made by" if name in results else "**Not run yet:**"
-        yield f"{words} `{results.command(name)}`"
-        yield ""
-    table = section.shown(results)
+def section(title: str, results: Results) -> str:
+    """Return the commands that make a table, and the table."""
+    entry = TABLES[title]
+    there = {name: name in results for name in entry.files}
+    parts = [
+        f"{'Made by' if made else '**Not run yet:**'} `{results.command(name)}`"
+        for name, made in there.items()
+    ]
+    table = entry.shown(results)
     if table.rows:
-        yield from _table(table)
-    elif any(name in results for name in section.files):
-        yield "These results have no such rows."
-    yield ""
+        parts.append(table_lines(table))
+    elif any(there.values()):
+        parts.append("These results have no such rows.")
+    return "\n\n".join(parts)
 
 
-def _table(table: Table) -> Iterator[str]:
+def table_lines(table: Table) -> str:
     width = len(table.headings)
-    yield _line(table.headings)
-    yield _line(["---"] * table.words + ["---:"] * (width - table.words))
+    lines = [table.headings, ["---"] * table.words + ["---:"] * (width - table.words)]
     for row in table.rows:
         head = [f"**{text}**" if text and row.ours else text for text in row.head]
-        cells = [_cell(cell) for cell in row.cells] + ([f"*{row.reason}*"] if row.reason else [])
-        yield _line(head + cells + [""] * (width - len(head) - len(cells)))
-
-
-def _cell(cell: Cell) -> str:
-    return COLOURS.get(cell.mark, "{}").format(cell.text)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        cells = [COLOURS.get(cell.mark, "{}").format(cell.text) for cell in row.cells]
+        cells += [f"*{row.reason}*"] if row.reason else []
+        lines.append(head + cells + [""] * (width - len(head) - len(cells)))
+    texts = (" | ".join(cell.replace("|", "\\|") for cell in line) for line in lines)
+    return "\n".join(f"| {text} |" for text in texts)
 
 
 def findings(results: Results) -> list[str]:
     """Return the main results, a sentence each."""
     made = []
     for name, sentence in FINDINGS.items():
-        try:
+        with suppress(NotMeasured):
             made.append(sentence.format(CLAIMS[name](results)))
-        except NotMeasured:
-            continue
     return made or ["None of the main figures was measured."]
 
 
@@ -168,13 +148,8 @@ def _busy_before(runs: dict[str, Any]) -> str:
     return f"{said}; more than {BUSY}% before {', '.join(noisy)}" if noisy else said
 
 
-def _spreads(results: Results) -> list[float]:
-    return [spread(row.values) for row in results if len(row.values) > 1]
-
-
 def noise(results: Results) -> str:
-    """Say how noisy the machine was."""
-    spreads = _spreads(results)
+    spreads = [spread(row.values) for row in results if len(row.values) > 1]
     if not spreads:
         return "No row has more than one value, so the noise is unknown."
     noisy = sum(row.noisy for row in results)
@@ -185,21 +160,8 @@ def noise(results: Results) -> str:
         f"median row. {noisy} of {len(spreads)} rows have more than {NOISY:.0%} and are marked ▲: "
         "the machine did other work, or the time is very short. Without `--fast`, scripts with "
         "such rows run twice, and the quieter run of each row is shown. Ratios use all rounds. "
-        + GROUND_RULE
+        "Compare figures within a table, not across years or machines."
     )
-
-
-def sources(group: Group) -> str:
-    """Name the sources of others' figures in a group of tables."""
-    made = []
-    for key in group.sources:
-        title, year, machine = SOURCES[key]
-        made.append(f"*{title}* ({year}, {machine})")
-    return f"The sources: {'; '.join(made)}." if made else ""
-
-
-def verdicts(results: Results) -> list[Verdict]:
-    return [judge(goal, results) for goal in GOALS]
 
 
 def summary(judged: list[Verdict]) -> str:
@@ -213,11 +175,6 @@ def summary(judged: list[Verdict]) -> str:
     return said + more if counts.total() < len(judged) else said
 
 
-def held_table() -> Table:
-    """Return the goals that are not figures, and the test that checks each."""
-    return Table(("goal", "test"), [Row((what, f"`{test}`")) for what, test in HELD], 2)
-
-
 def goals_table(judged: list[Verdict]) -> Table:
     """Return each goal with its verdict, what was measured, and its range."""
     rows = []
@@ -225,13 +182,10 @@ def goals_table(judged: list[Verdict]) -> Table:
         goal, mark = verdict.goal, MARKS[verdict.word]
         cells = [Cell(verdict.word, mark), Cell(goal.wanted)]
         if verdict.measured:
-            cells += _measured(verdict.measured, goal.unit)
+            measured = verdict.measured
+            figure, low, high = (
+                amount(each, goal.unit) for each in (measured.figure, measured.low, measured.high)
+            )
+            cells += [Cell(figure), Cell("one value" if low == high else f"{low} to {high}")]
         rows.append(Row((f"{goal.area}: {goal.what}",), tuple(cells), reason=verdict.reason))
     return Table(("figure", "verdict", "goal", "measured", "range"), rows, words=2)
-
-
-def _measured(measured: Measured, unit: str) -> list[Cell]:
-    low, high = (amount(each, unit) for each in (measured.low, measured.high))
-    if low == high:
-        return [Cell(amount(measured.figure, unit)), Cell("one value")]
-    return [Cell(amount(measured.figure, unit)), Cell(f"{low} to {high}")]

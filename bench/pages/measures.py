@@ -1,37 +1,18 @@
-"""What goals are about: figures computed from results."""
+"""What goals are about: figures computed from results.
+
+A function with ``@measure`` is called without results: it returns what computes its figure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Concatenate, ParamSpec, TypeAlias
 
 from results import Result
 
 from .data import NotMeasured, Results
-
-__all__ = [
-    "Measured",
-    "beyond_engine",
-    "by_rdb_file",
-    "by_server_cpu",
-    "client_cpu",
-    "cost_of_more",
-    "cpu_ratio",
-    "faster",
-    "growth",
-    "longer",
-    "megabytes",
-    "more_time",
-    "nanoseconds",
-    "of_server_cpu",
-    "of_values",
-    "peak",
-    "per_operation",
-    "quotient",
-    "rate",
-    "whole_cluster",
-]
 
 
 @dataclass(frozen=True)
@@ -46,6 +27,15 @@ class Measured:
     low: float
     high: float
     operations: int = 0
+
+
+Measure: TypeAlias = Callable[[Results], Measured]
+P = ParamSpec("P")
+
+
+def measure(compute: Callable[Concatenate[Results, P], Measured]) -> Callable[P, Measure]:
+    """Return a function of the other arguments, which returns a function of the results."""
+    return lambda *args, **named: lambda results: compute(results, *args, **named)
 
 
 def of_values(values: list[float], operations: int = 0) -> Measured:
@@ -70,170 +60,126 @@ def per_operation(row: Result) -> Result:
     return replace(row, operations=1, values=values, aside=aside)
 
 
+def _scale(results: Results, table: str, *names: str) -> list[Result]:
+    return [results.find("scale", name, table=f"scale {table}") for name in names]
+
+
+@measure
 def faster(
-    file: str, ours: str, other: str, table: str = "", parser: str = ""
-) -> Callable[[Results], Measured]:
-    """Return what computes our rate / another's rate; the parser is that of our row."""
-
-    def measure(results: Results) -> Measured:
-        rows = [results.find(file, other, "", table), results.find(file, ours, parser, table)]
-        return replace(quotient(*map(per_operation, rows)), operations=rows[1].operations)
-
-    return measure
+    results: Results, file: str, ours: str, other: str, table: str = "", parser: str = ""
+) -> Measured:
+    """Compute our rate / another's rate; the parser is that of our row."""
+    rows = [results.find(file, other, "", table), results.find(file, ours, parser, table)]
+    return replace(quotient(*map(per_operation, rows)), operations=rows[1].operations)
 
 
-def longer(file: str, table: str, ours: str, other: str) -> Callable[[Results], Measured]:
-    """Return what computes our time / another's time."""
-    return lambda results: quotient(
-        results.find(file, ours, table=table), results.find(file, other, table=table)
-    )
+@measure
+def longer(results: Results, file: str, table: str, ours: str, other: str) -> Measured:
+    """Compute our time / another's time."""
+    return quotient(*(results.find(file, row, table=table) for row in (ours, other)))
 
 
-def peak(file: str, row: str, detail: str = "") -> Callable[[Results], Measured]:
-    """Return what finds the greatest of all rounds, in MiB: of the values or of a detail."""
-
-    def measure(results: Results) -> Measured:
-        found = results.find(file, row)
-        sizes = [x / 2**20 for x in (found.by_round(detail).values() if detail else found.values)]
-        return replace(of_values(sizes, found.operations), figure=max(sizes))
-
-    return measure
-
-
-def by_server_cpu(file: str, row: str) -> Callable[[Results], Measured]:
-    """Return what computes wall time / server CPU time."""
-
-    def measure(results: Results) -> Measured:
-        found = results.find(file, row)
-        pairs = zip(found.values, found.of("server_cpu"), strict=True)
-        return of_values([value / cpu for value, cpu in pairs], found.operations)
-
-    return measure
-
-
-def beyond_engine(row: str, dropped: str) -> Callable[[Results], Measured]:
-    """Return what computes wall time / (CPU time of the servers + that of a dropping sink)."""
-
-    def measure(results: Results) -> Measured:
-        found, others = (results.find("engines", name) for name in (row, dropped))
-        times, servers, drops = found.by_round(), found.by_round("server_cpu"), others.by_round()
-        ratios = [times[n] / (servers[n] + drops[n]) for n in times if n in drops]
-        return of_values(ratios, found.operations)
-
-    return measure
-
-
-def nanoseconds(file: str, row: str) -> Callable[[Results], Measured]:
-    """Return what computes the time per operation."""
-    return lambda results: of_values([x * 1e9 for x in results.find(file, row).values])
-
-
+@measure
 def cpu_ratio(
-    file: str, ours: str, other: str, table: str = "", detail: str = "server_cpu"
-) -> Callable[[Results], Measured]:
-    """Return what computes the server's CPU time for our load / for another."""
-
-    def measure(results: Results) -> Measured:
-        rows = [results.find(file, row, table=table) for row in (ours, other)]
-        return replace(quotient(*rows, detail), operations=rows[0].operations)
-
-    return measure
+    results: Results, file: str, ours: str, other: str, table: str = "", detail: str = "server_cpu"
+) -> Measured:
+    """Compute the CPU time of the server, or of the client, for our load / for another."""
+    rows = [results.find(file, row, table=table) for row in (ours, other)]
+    return replace(quotient(*rows, detail), operations=rows[0].operations)
 
 
-def client_cpu(file: str, ours: str, other: str, table: str = "") -> Callable[[Results], Measured]:
-    """Return what computes our CPU time / another's."""
-    return cpu_ratio(file, ours, other, table, "client_cpu")
+@measure
+def peak(results: Results, file: str, row: str, detail: str = "") -> Measured:
+    """Find the greatest of all rounds, in MiB: of the values or of a detail."""
+    found = results.find(file, row)
+    sizes = [x / 2**20 for x in (found.by_round(detail).values() if detail else found.values)]
+    return replace(of_values(sizes, found.operations), figure=max(sizes))
 
 
-def of_server_cpu(file: str, row: str) -> Callable[[Results], Measured]:
-    """Return what computes client CPU time / server CPU time."""
-
-    def measure(results: Results) -> Measured:
-        found = results.find(file, row)
-        pairs = zip(found.of("client_cpu"), found.of("server_cpu"), strict=True)
-        return of_values([client / server for client, server in pairs], found.operations)
-
-    return measure
+@measure
+def by_server_cpu(results: Results, file: str, row: str, detail: str = "") -> Measured:
+    """Compute wall time, or a detail such as the client's CPU time, / server CPU time."""
+    found = results.find(file, row)
+    above = found.of(detail) if detail else found.values
+    pairs = zip(above, found.of("server_cpu"), strict=True)
+    return of_values([value / cpu for value, cpu in pairs], found.operations)
 
 
-def megabytes(results: Results) -> Measured:
-    """Compute the MB/s at which an RDB file is written."""
-    row = results.find("rdb", "written")
-    pairs = zip(row.of("bytes"), row.values, strict=True)
-    return of_values([size / 1e6 / value for size, value in pairs], row.operations)
+@measure
+def beyond_engine(results: Results, row: str, dropped: str) -> Measured:
+    """Compute wall time / (CPU time of the servers + that of a dropping sink)."""
+    found, others = (results.find("engines", name) for name in (row, dropped))
+    times, servers, drops = found.by_round(), found.by_round("server_cpu"), others.by_round()
+    ratios = [times[n] / (servers[n] + drops[n]) for n in times if n in drops]
+    return of_values(ratios, found.operations)
 
 
+@measure
+def rate(results: Results, file: str, row: str, table: str = "", scale: float = 1) -> Measured:
+    found = results.find(file, row, table=table)
+    return of_values([each * scale for each in found.rates()], found.operations)
+
+
+@measure
+def each(results: Results, file: str, row: str, scale: float = 1) -> Measured:
+    """Compute the time of an operation in seconds, multiplied by a number."""
+    found = results.find(file, row)
+    return of_values([value / found.operations * scale for value in found.values])
+
+
+@measure
+def whole(results: Results, file: str, row: str, table: str) -> Measured:
+    return of_values(results.find(file, row, table=table).values)
+
+
+@measure
+def megabytes(results: Results, file: str, row: str) -> Measured:
+    """Compute the MB/s at which a file is written."""
+    found = results.find(file, row)
+    pairs = zip(found.of("bytes"), found.values, strict=True)
+    return of_values([size / 1e6 / value for size, value in pairs], found.operations)
+
+
+@measure
 def by_rdb_file(results: Results) -> Measured:
     """Compute the time of a live load / that of writing an RDB file and reading it at start."""
     written, read, live = (
         results.find("rdb", row) for row in ("written", "read at start", "live load")
     )
-    rounds = zip(*(row.by_round().items() for row in (live, written, read)), strict=True)
-    ratios = [live / (written + read) for (_, live), (_, written), (_, read) in rounds]
-    return of_values(ratios, live.operations)
+    rounds = zip(*(row.by_round().values() for row in (live, written, read)), strict=True)
+    return of_values([live / (written + read) for live, written, read in rounds], live.operations)
 
 
-def rate(file: str, table: str, row: str) -> Callable[[Results], Measured]:
-    """Return what computes millions of operations per second."""
-
-    def measure(results: Results) -> Measured:
-        found = results.find(file, row, table=table)
-        rates = [each / 1e6 for each in found.rates()]
-        return of_values(rates, found.operations)
-
-    return measure
+@measure
+def cost_of_more(results: Results, more: str, few: str) -> Measured:
+    """Compute the time per command of a large load / that of a small one."""
+    return quotient(*map(per_operation, _scale(results, "commands", more, few)))
 
 
-def cost_of_more(more: str, few: str) -> Callable[[Results], Measured]:
-    """Return what computes the time per command of a large load / that of a small one."""
-
-    def measure(results: Results) -> Measured:
-        rows = [results.find("scale", row, table="scale commands") for row in (more, few)]
-        return quotient(*map(per_operation, rows))
-
-    return measure
-
-
-def more_time(row: str, other: str) -> Callable[[Results], Measured]:
-    """Return what computes how much longer an operation takes than another, in nanoseconds."""
-
-    def measure(results: Results) -> Measured:
-        rows = [results.find("scale", name, table="scale slots") for name in (row, other)]
-        with_it, without = (found.by_round() for found in rows)
-        each = 1e9 / rows[0].operations
-        return of_values([(with_it[n] - without[n]) * each for n in with_it if n in without])
-
-    return measure
+@measure
+def more_time(results: Results, row: str, other: str) -> Measured:
+    """Compute how much longer an operation takes than another, in nanoseconds."""
+    rows = _scale(results, "slots", row, other)
+    with_it, without = (found.by_round() for found in rows)
+    scale = 1e9 / rows[0].operations
+    return of_values([(with_it[n] - without[n]) * scale for n in with_it if n in without])
 
 
-def growth(more: str, few: str) -> Callable[[Results], Measured]:
-    """Return what computes how much more memory a large load needs than a small one, in MiB."""
-
-    def measure(results: Results) -> Measured:
-        rows = [results.find("scale", row, table="scale commands") for row in (more, few)]
-        above, below = (row.by_round("peak") for row in rows)
-        return of_values([(above[n] - below[n]) / 2**20 for n in above if n in below])
-
-    return measure
+@measure
+def growth(results: Results, more: str, few: str) -> Measured:
+    """Compute how much more memory a large load needs than a small one, in MiB."""
+    above, below = (row.by_round("peak") for row in _scale(results, "commands", more, few))
+    return of_values([(above[n] - below[n]) / 2**20 for n in above if n in below])
 
 
-def whole_cluster(ours: str, others: str) -> Callable[[Results], Measured]:
-    """Return what computes the time of a load of a cluster / the least that it can take.
+@measure
+def whole_cluster(results: Results, ours: str, others: str) -> Measured:
+    """Compute the time of a load of a cluster / the least that it can take.
 
     That is the CPU time of the slowest node or the time of others that load the nodes directly,
     whichever is larger.
     """
-
-    def measure(results: Results) -> Measured:
-        row, direct = (
-            results.find("scale", name, table="scale cluster") for name in (ours, others)
-        )
-        node, other = row.by_round("node_cpu"), direct.by_round()
-        ratios = [
-            value / max(node[number], other[number])
-            for number, value in row.by_round().items()
-            if number in other
-        ]
-        return of_values(ratios, row.operations)
-
-    return measure
+    row, direct = _scale(results, "cluster", ours, others)
+    times, node, other = row.by_round(), row.by_round("node_cpu"), direct.by_round()
+    ratios = [times[n] / max(node[n], other[n]) for n in times if n in other]
+    return of_values(ratios, row.operations)

@@ -11,8 +11,6 @@ from results import Result
 from .data import NotMeasured, NotRun, Results
 from .figures import table
 
-__all__ = ["lanes", "largest", "plan"]
-
 KINDS = [f"{source}, {size} bytes" for source in ("rows", "columns") for size in (8, 129)]
 PRIMARIES = 3
 PLAN = """\
@@ -62,7 +60,6 @@ def _by_loader(row: Result) -> float:
 
 
 def largest(results: Results) -> str:
-    """Say how much memory the largest load took."""
     if "scale" not in results:
         raise NotRun("scale.py was not run")
     most = max(results.rows("scale commands", "scale"), key=lambda row: row.operations)

@@ -17,8 +17,6 @@ from results import publish
 from .claims import CLAIMS
 from .data import NotRun, Results
 
-__all__ = ["EARLIER", "MARKED", "copied", "filled", "pages"]
-
 MARKED = re.compile(r"<!-- published: ([\w-]+) -->(\n*)(.*?)\n*<!-- end -->", re.DOTALL)
 
 # A page says this of figures whose script was not in the published run.

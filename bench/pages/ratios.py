@@ -10,13 +10,7 @@ from typing import TypeAlias
 
 from results import Result
 
-from .data import (
-    Cell,
-    NotMeasured,
-    Results,
-    Row,
-    Table,
-)
+from .data import Cell, NotMeasured, Results, Row, Table
 from .measures import Measured, per_operation, quotient
 from .source_figures import (
     CONNECTING,
@@ -29,30 +23,7 @@ from .source_figures import (
     SECTION_GAIN,
     WORKFLOW,
 )
-from .tables import (
-    SERVER,
-    SOURCE_LIKE,
-    cells_of,
-    is_ours,
-    ranged,
-    rate,
-    seconds,
-    spread_cell,
-)
-
-__all__ = [
-    "connections_then",
-    "generation",
-    "of_redis_benchmark",
-    "parser_gain",
-    "ping_then",
-    "profiles",
-    "python_to_c",
-    "redis_benchmark_name",
-    "section_gain",
-    "shares_of",
-    "workflow",
-]
+from .tables import SERVER, SOURCE_LIKE, SPREAD, Column, as_percent, ranged, rate, row_of, seconds
 
 # For each method of the source its rows: pushes, pops, both; empty where another method's row has
 # the same work.
@@ -72,17 +43,13 @@ LOADS = {
     "fastresp mass_insert": "LPUSH fastresp socket",
     READY: "LPUSH no generation",
 }
-PIPELINED = {"push": "pipelining -P 1000", "pop": "pipelining"}
-
-
-def _percent(number: float) -> str:
-    return f"{number:.0%}"
+PARSERS, C = ("PythonParser", "HiredisParser"), "hiredis (C)"
 
 
 def _row(head: str, cells: Callable[[], list[str]], ours: bool = False) -> Row:
     """Make a row, or say why it cannot be computed."""
     try:
-        return Row((head,), tuple(Cell(cell) for cell in cells()), ours)
+        return Row((head,), tuple(map(Cell, cells())), ours)
     except NotMeasured as error:
         return Row((head,), ours=ours, reason=f"not measured: {error}")
 
@@ -94,56 +61,45 @@ def _ratio(above: Result, below: Result) -> Measured:
 
 def _less_one(ratio: Measured) -> str:
     """Format a gain: the ratio less one, with its range."""
-    return ranged(Measured(ratio.figure - 1, ratio.low - 1, ratio.high - 1), _percent)
+    return ranged(Measured(ratio.figure - 1, ratio.low - 1, ratio.high - 1), as_percent)
 
 
 def python_to_c(results: Results) -> Table:
     """Return Python clients' rates, in percent of the C client's."""
 
-    def find(kind: str, row: str, parser: str = "") -> Result:
-        return results.find("buffer", row, parser, f"000 {kind}")
+    def of(kind: str, row: str, parser: str = "") -> tuple[str, ...]:
+        return "buffer", row, parser, f"000 {kind}"
 
-    def compared(kind: str, row: str) -> Callable[[], list[str]]:
-        def cells() -> list[str]:
-            native = find(kind, row, "hiredis (C)")
-            shares = [
-                ranged(_ratio(native, find(kind, row, parser)), _percent)
-                for parser in ("PythonParser", "HiredisParser")
-            ]
-            return [*shares, "-", f"{PYTHON_TO_C[kind, row]:.2f}%"]
+    def shares(native: tuple[str, ...], *others: tuple[str, ...]) -> list[str]:
+        base = results.find(*native)
+        return [ranged(_ratio(base, results.find(*other)), as_percent) for other in others]
 
-        return cells
-
-    def ours(native: Callable[[], Result], row: Callable[[], Result]) -> Callable[[], list[str]]:
-        def cells() -> list[str]:
-            return ["-", "-", ranged(_ratio(native(), row()), _percent), "-"]
-
-        return cells
+    def of_redis_py(kind: str, row: str, then: float) -> list[str]:
+        found = shares(of(kind, row, C), *(of(kind, row, parser) for parser in PARSERS))
+        return [*found, "-", f"{then:.2f}%"]
 
     rows = [
-        _row(f"{kind}, {name}", compared(kind, row))
-        for kind in ("push", "pop")
-        for name, row in (("naive", "naive"), ("pipelined", PIPELINED[kind]))
-    ]
-    # One load of all items: lists.py has the same in C, the 2018 report has not.
-    load, native_load = (
-        partial(results.find, "lists", f"push {name}")
-        for name in ("fastresp mass_insert", "C lpush-pipeline")
-    )
-    head = "push, one load by fastresp mass_insert; in C pipelines of 1,000"
-    rows.append(_row(head, ours(native_load, load), True))
-    rows += [
         _row(
-            f"{kind}, {name}; in C {native}",
-            ours(partial(find, kind, native, "hiredis (C)"), partial(find, kind, name)),
-            True,
+            f"{kind}, {row if row == 'naive' else 'pipelined'}",
+            partial(of_redis_py, kind, row, then),
         )
-        for kind, name, native in (
-            ("push", "fastresp ListBuffer", "1,000 per command"),
-            ("pop", "fastresp ListBuffer.pop", "LRANGE trick"),
-            ("pop", "fastresp ListBuffer.pop", "1,000 per command"),
-        )
+        for (kind, row), then in PYTHON_TO_C.items()
     ]
+    ours = {
+        # One load of all items: lists.py has the same in C, the 2018 report has not.
+        "push, one load by fastresp mass_insert; in C pipelines of 1,000": (
+            ("lists", "push C lpush-pipeline"),
+            ("lists", "push fastresp mass_insert"),
+        )
+    }
+    for kind, name, native in (
+        ("push", "fastresp ListBuffer", "1,000 per command"),
+        ("pop", "fastresp ListBuffer.pop", "LRANGE trick"),
+        ("pop", "fastresp ListBuffer.pop", "1,000 per command"),
+    ):
+        ours[f"{kind}, {name}; in C {native}"] = of(kind, native, C), of(kind, name)
+    for head, pair in ours.items():
+        rows.append(_row(head, lambda pair=pair: ["-", "-", *shares(*pair), "-"], True))
     headings = ("", "PythonParser / C", "HiredisParser / C", "fastresp / C", "2018")
     return Table(headings, rows)
 
@@ -154,10 +110,7 @@ def parser_gain(results: Results) -> Table:
     def gain(kind: str, row: str) -> str:
         if not row:
             return "-"
-        slow, fast = (
-            results.find("buffer", row, parser, f"000 {kind}")
-            for parser in ("PythonParser", "HiredisParser")
-        )
+        slow, fast = (results.find("buffer", row, parser, f"000 {kind}") for parser in PARSERS)
         return _less_one(_ratio(slow, fast))
 
     shares = shares_of(results)
@@ -165,9 +118,7 @@ def parser_gain(results: Results) -> Table:
     def of_profile(name: str) -> str:
         # In section 2.5 of the source it writes with format.
         method = "redis-cli, format" if name == "redis-cli" else name
-        return _gain_in_share(
-            shares, *((method, parser) for parser in ("HiredisParser", "PythonParser"))
-        )
+        return _gain_in_share(shares, *((method, parser) for parser in reversed(PARSERS)))
 
     def cells(name: str) -> list[str]:
         kinds = zip(("push", "pop", "both"), METHODS[name], strict=True)
@@ -207,8 +158,7 @@ def section_gain(results: Results) -> Table:
     for (name, parser), then in SECTION_GAIN.items():
         keys = (name, parser), (before[name], parser)
         cells = _gain_in_share(shares, *keys), f"{then:.2f}%", by_rate(name, parser)
-        head = f"{name}, over {before[name]}", parser
-        rows.append(Row(head, tuple(Cell(cell) for cell in cells)))
+        rows.append(Row((f"{name}, over {before[name]}", parser), tuple(map(Cell, cells))))
     headings = ("", "parser", "from a profile", "2018, from a profile", "rate, both together")
     return Table(headings, rows, words=2)
 
@@ -216,26 +166,24 @@ def section_gain(results: Results) -> Table:
 def generation(results: Results) -> Table:
     """Return how much slower generating is than a ready stream, and each step's gain."""
 
-    def find(table: str, name: str) -> Result:
+    def find(name: str, table: str) -> Result:
+        if table == "push":
+            return results.find("push", LOADS[name])
         parser = "" if name == "fastresp mass_insert" else "HiredisParser"
         return results.find("buffer", name, parser, table)
 
-    def lost(ready: Result, other: Result) -> str:
-        ratio = _ratio(ready, other)
-        return ranged(Measured(1 - ratio.figure, 1 - ratio.high, 1 - ratio.low), _percent)
-
-    def loss(table: str, name: str) -> str:
-        return lost(find(table, READY), find(table, name))
-
-    def of_load(name: str) -> str:
-        return lost(*(results.find("push", LOADS[each]) for each in (READY, name)))
+    def loss(name: str, table: str) -> str:
+        ratio = _ratio(find(READY, table), find(name, table))
+        return ranged(Measured(1 - ratio.figure, 1 - ratio.high, 1 - ratio.low), as_percent)
 
     def cells(name: str, above: str) -> list[str]:
-        push = find("000 push", name)
-        gain = _less_one(_ratio(find("000 push", above), push)) if above else "-"
-        then = f"{GENERATION_LOSS[name]:.2f}%" if name in GENERATION_LOSS else "-"
-        gain_then = f"{CUMULATIVE_GAIN[name]:.2f}%" if name in CUMULATIVE_GAIN else "-"
-        losses = loss("000 push", name), loss("000 both", name), of_load(name)
+        push = find(name, "000 push")
+        gain = _less_one(_ratio(find(above, "000 push"), push)) if above else "-"
+        then, gain_then = (
+            f"{known[name]:.2f}%" if name in known else "-"
+            for known in (GENERATION_LOSS, CUMULATIVE_GAIN)
+        )
+        losses = (loss(name, table) for table in ("000 push", "000 both", "push"))
         return [f"{rate(push):,.0f}", *losses, then, gain, gain_then]
 
     # Only the source's own methods form a series.
@@ -275,11 +223,12 @@ def profiles(results: Results) -> Table:
     rows = []
     for (method, parser), shares in ours.items():
         then = PROFILES.get((method, parser), {})
-        cells = []
-        for name in classes:
-            cells.append(Cell(f"{shares[name]:.2f}%" if name in shares else "-"))
-            cells.append(Cell(f"{then[name]:.2f}%" if name in then else "-"))
-        rows.append(Row((method, parser), tuple(cells), "fastresp" in method))
+        cells = tuple(
+            Cell(f"{known[name]:.2f}%" if name in known else "-")
+            for name in classes
+            for known in (shares, then)
+        )
+        rows.append(Row((method, parser), cells, "fastresp" in method))
     for row in results.rows("000 shares", "shares"):
         if not row.values:
             rows.append(Row((row.row, row.parser), reason=f"not measured: {row.reason}"))
@@ -311,20 +260,19 @@ def _way(name: str, parser: str = "") -> str:
 
 def workflow(results: Results) -> Table:
     """Return the steps of 10,000 users; the source has the best of its rounds."""
-    columns = [*SOURCE_LIKE, *SERVER]
     rows = []
     for step, then in WORKFLOW.items():
-        for row in results.rows(f"004 {step}", "workflow"):
-            head = (step, ", ".join(filter(None, (row.row, row.parser))))
-            if not row.values:
-                rows.append(Row(head, reason=f"not measured: {row.reason}"))
-                continue
+
+        def best_then(row: Result, then: dict[str, float] = then) -> str:
             known = then.get(_way(row.row, row.parser))
-            shown = cells_of(row, columns)
-            shown += (Cell(seconds(known) if known else "-"), spread_cell(row))
-            rows.append(Row(head, shown, is_ours(row)))
-    headings = ("", "by", *(each.heading for each in columns), "2012: best s", "spread")
-    return Table(headings, rows, words=2)
+            return seconds(known) if known else "-"
+
+        columns = [*SOURCE_LIKE, *SERVER, Column("2012: best s", best_then), SPREAD]
+        for row in results.rows(f"004 {step}", "workflow"):
+            rows.append(
+                row_of(row, (step, ", ".join(filter(None, (row.row, row.parser)))), columns)
+            )
+    return Table(("", "by", *(column.heading for column in columns)), rows, words=2)
 
 
 def ping_then(row: Result, figures: dict[str, float]) -> str:
@@ -336,14 +284,8 @@ def ping_then(row: Result, figures: dict[str, float]) -> str:
 def of_redis_benchmark(results: Results, row: Result) -> Result | None:
     """Return redis-benchmark's row for the same command, over one connection."""
     name = re.sub("a (connection|client) per command", "one connection", row.row)
-    return next(
-        (
-            each
-            for each in results.rows(row.table, "redis_benchmark")
-            if each.row == name and each.parser == "redis-benchmark"
-        ),
-        None,
-    )
+    key = row.table, name, "redis-benchmark"
+    return next((each for each in results if each.key == key), None)
 
 
 def connections_then(row: Result) -> str:

@@ -7,34 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = [
-    "CONNECTING",
-    "CUMULATIVE_GAIN",
-    "GENERATION_LOSS",
-    "PARSER_GAIN",
-    "PING",
-    "PING_RUBY",
-    "POP",
-    "PROFILES",
-    "PUSH",
-    "PYTHON_TO_C",
-    "REDIS_BENCHMARK",
-    "REUSED",
-    "SECTION_GAIN",
-    "SOURCES",
-    "WORKFLOW",
-    "Figure",
-    "Source",
-]
-
-
-class Source(NamedTuple):
-    """The origin of figures."""
-
-    title: str
-    year: str
-    machine: str
-
 
 class Figure(NamedTuple):
     """A row of the 2018 tables: averages of ten runs."""
@@ -42,20 +14,6 @@ class Figure(NamedTuple):
     seconds: float
     rate: int
 
-
-SOURCES = {
-    "000": Source(
-        "Benchmarks of redis-py, hiredis-py and string creation", "2018", "machine unknown"
-    ),
-    "001": Source(
-        "Redis in Action, 4.6: performance considerations", "2013", "a Core 2 Duo of 2.4 GHz"
-    ),
-    "002": Source("redis-py pipelines, a post with 10,000 pings", "about 2011", "machine unknown"),
-    "003": Source(
-        "Using pipelining to speedup Redis queries", "redis.io", "a Mac, over the loopback"
-    ),
-    "004": Source("Improve Redis performance with pipelining", "2012", "a MacBook Air"),
-}
 
 PUSH = {
     ("naive", "PythonParser"): Figure(2.37, 42_158),

@@ -9,41 +9,9 @@ from statistics import mean, median
 
 from results import Result, spread
 
-from .data import (
-    Cell,
-    NotMeasured,
-    Results,
-    Row,
-    Table,
-)
+from .data import Cell, Entry, NotMeasured, Results, Row, Table
 from .measures import Measured, per_operation, quotient
 from .source_figures import Figure
-
-__all__ = [
-    "CLIENT_CPU",
-    "SERVER",
-    "SOURCE_LIKE",
-    "TURNS",
-    "WAITING",
-    "Column",
-    "against",
-    "ceiling",
-    "cells_of",
-    "in_order",
-    "is_ours",
-    "listing",
-    "median_time",
-    "pivot",
-    "ranged",
-    "rate",
-    "seconds",
-    "source_columns",
-    "source_figure",
-    "source_like",
-    "speed",
-    "spread_cell",
-    "times",
-]
 
 
 @dataclass(frozen=True)
@@ -61,7 +29,6 @@ OURS = ("users", "memory", "load", "scale lanes", "scale commands")
 
 
 def is_ours(row: Result) -> bool:
-    """Return whether a row is fastresp's."""
     return "fastresp" in row.name or (row.table in OURS and "redis-py" not in row.name)
 
 
@@ -104,28 +71,27 @@ def _server_cpu(row: Result) -> list[float]:
     return [] if ticks and sum(used) < MIN_TICKS * TICK_S else used
 
 
-def _cpu(detail: str, middle: Statistic) -> Callable[[Result], str]:
-    def cell(row: Result) -> str:
-        used = _server_cpu(row) if detail == "server_cpu" else row.of(detail)
+def _cpu_columns(middle: Statistic) -> list[Column]:
+    """Return the columns of the CPU times of server and client, and what the server's implies."""
+
+    def shown(used: list[float]) -> str:
         return seconds(middle(used)) if used else "-"
 
-    return cell
-
-
-def _ceiling(middle: Statistic) -> Callable[[Result], str]:
-    return lambda row: f"{most:,.0f}" if (most := ceiling(row, middle)) else "-"
-
-
-def _by_server(middle: Statistic) -> Callable[[Result], str]:
-    """Return what computes wall time / server CPU time, for each value."""
-
-    def cell(row: Result) -> str:
+    def by_server(row: Result) -> str:
         used = _server_cpu(row)
         if not used or not all(used):
             return "-"
         return f"{middle([wall / cpu for wall, cpu in zip(row.values, used, strict=True)]):.2f}"
 
-    return cell
+    def at_most(row: Result) -> str:
+        return f"{most:,.0f}" if (most := ceiling(row, middle)) else "-"
+
+    return [
+        Column("server CPU s", lambda row: shown(_server_cpu(row))),
+        Column("op / server CPU s", at_most),
+        Column("wall / server CPU", by_server),
+        Column("client CPU s", lambda row: shown(row.of("client_cpu"))),
+    ]
 
 
 def median_time(scale: float, unit: str, digits: int = 1, per_operation: bool = True) -> Column:
@@ -140,13 +106,10 @@ def median_time(scale: float, unit: str, digits: int = 1, per_operation: bool = 
 
 def source_like(unit: str = "s", time: Callable[[float], str] = seconds) -> list[Column]:
     """Return the columns of the 2018 tables."""
-    made = [
+    return [
         Column(f"worst {unit}", lambda row: time(max(row.values))),
         Column(f"best {unit}", lambda row: time(min(row.values))),
         Column(f"average {unit}", lambda row: time(mean(row.values))),
-    ]
-    return [
-        *made,
         Column("worst op/s", lambda row: f"{min(row.rates()):,.0f}"),
         Column("best op/s", lambda row: f"{max(row.rates()):,.0f}"),
         Column("average op/s", lambda row: f"{rate(row):,.0f}"),
@@ -154,29 +117,16 @@ def source_like(unit: str = "s", time: Callable[[float], str] = seconds) -> list
 
 
 _OPERATIONS = Column("operations", lambda row: f"{row.operations:,}")
-_SPREAD = Column("spread", spread_cell)
+SPREAD = Column("spread", spread_cell)
 SOURCE_LIKE = source_like()
 # Beside them, averages.
-SERVER = [
-    Column("server CPU s", _cpu("server_cpu", mean)),
-    Column("op / server CPU s", _ceiling(mean)),
-]
-WAITING = Column("wall / server CPU", _by_server(mean))
-CLIENT_CPU = Column("client CPU s", _cpu("client_cpu", mean))
+SERVER, (WAITING, CLIENT_CPU) = _cpu_columns(mean)[:2], _cpu_columns(mean)[2:]
 # For loads that took turns: medians.
 TURNS = [
     median_time(1, "median s", 3, per_operation=False),
     Column("op/s", lambda row: f"{speed(row):,.0f}"),
-    Column("server CPU s", _cpu("server_cpu", median)),
-    Column("op / server CPU s", _ceiling(median)),
-    Column("wall / server CPU", _by_server(median)),
-    Column("client CPU s", _cpu("client_cpu", median)),
+    *_cpu_columns(median),
 ]
-
-
-def source_figure(figures: Mapping[tuple[str, str], Figure], row: Result) -> Figure | None:
-    """Return the source's figure for a row; its rows of redis-cli also name a parser."""
-    return figures.get((row.row, row.parser or "HiredisParser"))
 
 
 def in_order(rows: Sequence[Result], expected: Sequence[tuple[str, str]]) -> list[Result]:
@@ -189,20 +139,17 @@ def in_order(rows: Sequence[Result], expected: Sequence[tuple[str, str]]) -> lis
     )
 
 
-def source_columns(
-    figures: Mapping[tuple[str, str], Figure], year: str, server: bool
-) -> list[Column]:
-    """Return the columns of 2018, the source's averages, the server's ceiling, the spread."""
+def source_columns(figures: Mapping[tuple[str, str], Figure]) -> list[Column]:
+    """Return the columns of the 2018 tables, ours and the source's."""
 
     def of(row: Result) -> Figure | None:
-        return source_figure(figures, row)
+        # The source's rows of redis-cli also name a parser.
+        return figures.get((row.row, row.parser or "HiredisParser"))
 
     return [
         *SOURCE_LIKE,
-        Column(f"{year}: average s", lambda row: f"{f.seconds:.2f}" if (f := of(row)) else "-"),
-        Column(f"{year}: average op/s", lambda row: f"{f.rate:,}" if (f := of(row)) else "-"),
-        *(SERVER if server else []),
-        _SPREAD,
+        Column("2018: average s", lambda row: f"{f.seconds:.2f}" if (f := of(row)) else "-"),
+        Column("2018: average op/s", lambda row: f"{f.rate:,}" if (f := of(row)) else "-"),
     ]
 
 
@@ -218,13 +165,13 @@ def times(number: float) -> str:
     return f"{figure(number)}x"
 
 
-def _percent(number: float) -> str:
+def as_percent(number: float) -> str:
     return f"{number:.0%}"
 
 
 def against(
     heading: str,
-    base: Callable[[Results, Result], Result | None],
+    base: str | Callable[[Results, Result], Result | None],
     *,
     time: bool = False,
     percent: bool = False,
@@ -233,14 +180,20 @@ def against(
 
     Args:
         heading: of the column.
-        base: finds the row to compare with.
+        base: the row of the same table to compare with, or a function that finds it.
         time: divide the times instead, so that a larger ratio is slower.
         percent: show percent.
     """
 
+    def named(results: Results, row: Result) -> Result | None:
+        rows = results.rows(row.table, row.table.partition(" ")[0])
+        return next((each for each in rows if (each.table, each.row) == (row.table, base)), None)
+
+    find = named if isinstance(base, str) else base
+
     def column(results: Results) -> Column:
         def cell(row: Result) -> str:
-            other = base(results, row)
+            other = find(results, row)
             if other is None or other is row or not other.values:
                 return "-"
             pair = per_operation(other), per_operation(row)
@@ -248,7 +201,7 @@ def against(
                 ratio = quotient(*(reversed(pair) if time else pair))
             except NotMeasured:
                 return "-"
-            return ranged(ratio, _percent if percent else times)
+            return ranged(ratio, as_percent if percent else times)
 
         return Column(heading, cell)
 
@@ -261,123 +214,104 @@ def figure(number: float) -> str:
 
 
 def listing(
-    table: str,
-    files: Sequence[str],
+    files: str,
     columns: Sequence[Column | Callable[[Results], Column]],
     *,
+    table: str = "",
     prefix: str = "",
-    parser: bool = True,
     expected: Sequence[tuple[str, str]] = (),
-    spread: bool = True,
-) -> Callable[[Results], Table]:
-    """Return a table with a row for each result, and a column of operations if they differ.
+) -> Entry:
+    """Return a table with a row for each result, its parser if any, and the spread.
+
+    It has a column of the operations if rows differ in them.
 
     Args:
-        table: the name in the results.
-        files: names of the files of results that have its rows.
+        files: names of the files of results that have its rows, the main one first.
         columns: the columns, or functions that make them from all results.
+        table: the name in the results, if it is not that of the file.
         prefix: show only rows whose name starts with this, and remove it.
-        parser: add a column for the parser.
         expected: rows that must be in the table, in this order; a missing one says so.
-        spread: add a last column for the spread.
     """
+    names = tuple(files.split())
 
     def build(results: Results) -> Table:
         shown = [made if isinstance(made, Column) else made(results) for made in columns]
-        if spread and _SPREAD not in shown:
-            shown.append(_SPREAD)
-        rows = [row for row in results.rows(table, *files) if row.row.startswith(prefix)]
-        rows = in_order(rows, expected)
+        if SPREAD not in shown:
+            shown.append(SPREAD)
+        found = results.rows(table or names[0], *names)
+        rows = in_order([row for row in found if row.row.startswith(prefix)], expected)
         if len({row.operations for row in rows if row.values}) > 1:
             shown.insert(0, _OPERATIONS)
-        named = parser and any(
-            by for by in (*(row.parser for row in rows), *dict(expected).values())
-        )
-        made = [_row(row, shown, row.row.removeprefix(prefix), named) for row in rows]
-        made += _absent(results, files, rows, expected, named)
-        headings = ["", *(["parser"] if named else []), *(column.heading for column in shown)]
-        return Table(tuple(headings), made, words=2 if named else 1)
+        parsers = any((*(row.parser for row in rows), *dict(expected).values()))
+        made = [
+            row_of(row, (row.row.removeprefix(prefix), row.parser)[: 1 + parsers], shown)
+            for row in rows
+        ]
+        # The source names a parser for redis-cli, which has no parser here.
+        there = {(row.row, row.parser) for row in rows}
+        there |= {(row.row, "HiredisParser") for row in rows if row.row.startswith("redis-cli")}
+        if names[0] in results:  # otherwise the section says so
+            made += [
+                Row(key, reason="not measured: not in the results")
+                for key in expected
+                if key not in there
+            ]
+        headings = ["", *["parser"] * parsers, *(column.heading for column in shown)]
+        return Table(tuple(headings), made, words=1 + parsers)
 
-    return build
+    return Entry(names, build)
 
 
-def _row(row: Result, columns: Sequence[Column], name: str, parser: bool) -> Row:
-    head = (name, row.parser) if parser else (", ".join(filter(None, (name, row.parser))),)
+def row_of(row: Result, head: tuple[str, ...], columns: Sequence[Column]) -> Row:
+    """Return a row with these cells, or with the reason why it was not measured."""
     if not row.values:
         return Row(head, ours=is_ours(row), reason=f"not measured: {row.reason}")
-    return Row(head, cells_of(row, columns), is_ours(row))
-
-
-def cells_of(row: Result, columns: Sequence[Column]) -> tuple[Cell, ...]:
-    """Return the cells of a row."""
-    return tuple(
-        made if isinstance(made := column.cell(row), Cell) else Cell(made) for column in columns
-    )
-
-
-def _absent(
-    results: Results,
-    files: Sequence[str],
-    rows: Sequence[Result],
-    expected: Sequence[tuple[str, str]],
-    parser: bool,
-) -> list[Row]:
-    """Return a row for each expected one that has neither values nor a reason."""
-    there = {(row.row, row.parser) for row in rows}
-    # The source names a parser for redis-cli, which has no parser here.
-    there |= {(row.row, "HiredisParser") for row in rows if row.row.startswith("redis-cli")}
-    if files[0] not in results:
-        return []  # the section says so
-    return [
-        Row((name, by) if parser else (name,), reason="not measured: not in the results")
-        for name, by in expected
-        if (name, by) not in there
-    ]
+    made = (column.cell(row) for column in columns)
+    cells = tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in made)
+    return Row(head, cells, is_ours(row))
 
 
 def pivot(
+    file: str,
     table: str,
-    files: Sequence[str],
-    *,
     first: str,
+    *,
     base: str = "",
     extra: Sequence[tuple[str, Callable[[str], str]]] = (),
-    name: Callable[[str], str] = str,
-) -> Callable[[Results], Table]:
+    prefix: str = "",
+) -> Entry:
     """Return a table of operations per second (median times), with a column for each parser.
 
     Args:
+        file: the name of the file of results.
         table: the name in the results.
-        files: names of the files of results.
         first: the heading of the first column.
         base: the parser whose rate the others are compared with, in percent.
         extra: more columns: a heading, and a function of the row's name.
-        name: shortens a row's name.
+        prefix: removed from the rows' names.
     """
 
     def build(results: Results) -> Table:
         by_row: dict[str, dict[str, Result]] = {}
-        for row in results.rows(table, *files):
+        for row in results.rows(table, file):
             by_row.setdefault(row.row, {})[row.parser] = row
         parsers = list(dict.fromkeys(by for rows in by_row.values() for by in rows if by))
         made = []
         for title, rows in by_row.items():
+            head = (title.removeprefix(prefix),)
             if not any(row.values for row in rows.values()):
                 reason = "; ".join(dict.fromkeys(row.reason for row in rows.values()))
-                made.append(Row((name(title),), reason=f"not measured: {reason}"))
-                continue
-            if alone := rows.get(""):
+                made.append(Row(head, reason=f"not measured: {reason}"))
+            elif alone := rows.get(""):
                 # It has no parser: its figure stands below the columns of the others.
-                said = f"{speed(alone):,.0f} op/s"
-                made.append(Row((name(title),), ours=is_ours(alone), reason=said))
-                continue
-            shown = [_rate_cell(rows.get(parser), rows.get(base)) for parser in parsers]
-            shown += [Cell(cell(title)) for _, cell in extra]
-            made.append(Row((name(title),), tuple(shown)))
+                made.append(Row(head, (), is_ours(alone), f"{speed(alone):,.0f} op/s"))
+            else:
+                shown = [_rate_cell(rows.get(parser), rows.get(base)) for parser in parsers]
+                made.append(Row(head, (*shown, *(Cell(cell(title)) for _, cell in extra))))
         headings = [f"{parser}, op/s" for parser in parsers]
         return Table((first, *headings, *(heading for heading, _ in extra)), made)
 
-    return build
+    return Entry((file,), build)
 
 
 def _rate_cell(row: Result | None, base: Result | None) -> Cell:

@@ -14,7 +14,7 @@ sys.path.append(str(BENCH))
 from bench_results import result
 from pages.data import Results
 from pages.ratios import redis_benchmark_name
-from pages.sections import GROUPS
+from pages.sections import TABLES
 from pages.source_figures import (
     PARSER_GAIN,
     PROFILES,
@@ -39,9 +39,7 @@ def test_one_load_is_compared_with_one_load_in_c(tmp_path: Path) -> None:
 
 def table_of(title: str, folder: Path) -> list[list[str]]:
     """Return the cells of a section's table, row by row."""
-    sections = [section for group in GROUPS for section in group.sections]
-    [section] = [each for each in sections if each.title == title]
-    rows = section.shown(Results(folder)).rows
+    rows = TABLES[title].shown(Results(folder)).rows
     return [[*row.head, *(cell.text for cell in row.cells), row.reason] for row in rows]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -13,8 +14,7 @@ sys.path.append(str(BENCH))
 from bench_results import missing, result
 from pages.data import Results
 from pages.goal import Goal, judge
-from pages.goals import HELD
-from pages.markdown import goals_table, summary
+from pages.markdown import TEMPLATE, goals_table, summary
 from pages.measures import faster, of_values
 from results import save
 
@@ -73,7 +73,9 @@ def test_goal_for_millions_needs_millions(tmp_path: Path) -> None:
 
 
 def test_tests_named_by_goals_exist() -> None:
-    for _, test in HELD:
+    tests = re.findall(r"(?m)^\| .* \| `(tests/.*)` \|$", TEMPLATE.read_text())
+    assert len(tests) > 10
+    for test in tests:
         path, *classes, name = test.split("::")
         assert name != path, f"{test} is not the name of a test"
         text = (ROOT / path).read_text()
