@@ -1,9 +1,6 @@
 """Compile and run the 2018 report's loops in C, with the client library hiredis.
 
-    python bench/c_client.py
-    python bench/c_client.py --items 20000
-
-This runs each loop once, with its own server on a unix socket and values of 129 bytes.
+As a script it runs each loop once, with its own server on a unix socket and values of 129 bytes.
 """
 
 from __future__ import annotations
@@ -11,16 +8,14 @@ from __future__ import annotations
 import argparse
 import shutil
 import subprocess
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import compiling
-from compiling import NotAvailable
+from turns import NotAvailable
 
 from fastresp.cli.demo.generators import PAYLOAD
 from fastresp.server.local_server import LocalServer
-
-__all__ = ["CClient", "NotAvailable", "compiled"]
 
 SOURCE = Path(__file__).with_name("hiredis_c.c")
 # Each with its batch size; the second of a pair pops the items pushed by the first.
@@ -39,11 +34,11 @@ class CClient:
     """The compiled program, and the server it uses.
 
     Args:
-        program: from ``compiled()``.
+        program: from ``compiled()``, or why there is none.
         where: the unix socket of the server, or its port on the loopback.
     """
 
-    def __init__(self, program: Path, where: Path | int) -> None:
+    def __init__(self, program: Path | NotAvailable, where: Path | int) -> None:
         self.program = program
         self.where = where
 
@@ -80,7 +75,13 @@ class CClient:
     def _run(
         self, method: str, items: int, batch: int, *more: int
     ) -> tuple[list[float], list[int]]:
-        """Return the seconds and the counts that the program prints."""
+        """Return the seconds and the counts that the program prints.
+
+        Raises:
+            NotAvailable: there is no program.
+        """
+        if isinstance(self.program, NotAvailable):
+            raise self.program
         arguments = [str(self.where), method, str(items), str(batch), PAYLOAD, *map(str, more)]
         done = subprocess.run([self.program, *arguments], capture_output=True, text=True)
         if done.returncode:
@@ -100,8 +101,15 @@ def compiled() -> AbstractContextManager[Path]:
     return compiling.compiled(SOURCE, _hiredis_flags(), lacking)
 
 
+def compiled_in(stack: ExitStack) -> Path | NotAvailable:
+    """Compile the program for as long as the stack is open, or return why that fails."""
+    try:
+        return stack.enter_context(compiled())
+    except NotAvailable as error:
+        return error
+
+
 def _hiredis_flags() -> list[str]:
-    """Return pkg-config's flags for hiredis, or the default ones."""
     command = ["pkg-config", "--cflags", "--libs", "hiredis"]
     if shutil.which("pkg-config") is not None:
         done = subprocess.run(command, capture_output=True, text=True)
@@ -111,7 +119,6 @@ def _hiredis_flags() -> list[str]:
 
 
 def main() -> None:
-    """Run the loops and print their rates."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--items", type=int, default=1_000_000, help="items in each loop")
     args = parser.parse_args()

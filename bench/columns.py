@@ -1,33 +1,12 @@
 """Time to encode Arrow columns as RESP: fastresp, ``%`` formatting, hiredis, redis-py.
 
-Every contender does the same work: 500,000 commands ``SET key value`` become RESP, in chunks that
-are ready to be written and then thrown away. fastresp starts from an Arrow table, with one
-template; the others start from Python tuples, which are made beforehand.
-
-- strings: values of 129 bytes, distinct keys, all of them strings;
-- ints: both the key and the value an int64;
-- floats: the key an int64, the value a random float64 (17 digits);
-- embedding: 20,000 commands ``HSET doc:{key} vector {value}``, the value a vector of 384 float32
-  as its bytes; the others start from a NumPy matrix, and make a key and call ``tobytes()`` for
-  each row.
-
-Two rows copy the same bytes of RESP out of one large buffer. ``memcpy`` copies them into another
-as large: for strings, each has 85 MB. ``memcpy, warm buffer`` copies them piece by piece into one
-buffer of 512 KiB, the size of a chunk: fastresp also reuses the memory of a chunk.
-
-The contenders take turns within a round. A value is the time per command; a fast contender repeats
-its work, so that a turn lasts 100 ms or more. Before it measures, the script checks that all
-contenders make the same bytes.
-
-    python bench/columns.py -o columns.json      # about 4 minutes
-    python bench/columns.py --fast               # about 1 minute
-
-The tables at the end show each contender's time divided by that of ``fastresp columns``: the
-median of the ratios of each round, and their range.
+Every contender makes the same bytes, in chunks. fastresp starts from an Arrow table; the others
+start from Python tuples, which are made beforehand, or for embeddings from a NumPy matrix.
 """
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import hashlib
 from collections import deque
@@ -39,9 +18,10 @@ import hiredis
 import numpy as np
 import pyarrow as pa
 import redis
-from common import commands, finish_encoding, repeated
+from commands import commands
 from results import Result
-from turns import arguments, measure
+from script import run_script
+from turns import entries, measure, repeated
 
 from fastresp import Template
 from fastresp.cli.demo.generators import by_substitution, chunks
@@ -65,7 +45,6 @@ TEMPLATES = {
 
 @cache
 def table(kind: str, count: int) -> pa.Table:
-    """Return the columns."""
     random = np.random.default_rng(1)
     if kind == "strings":
         _, keys, values = zip(*commands("SET", count), strict=True)
@@ -81,7 +60,6 @@ def table(kind: str, count: int) -> pa.Table:
 
 @cache
 def matrix(count: int) -> Any:
-    """Return the vectors, one per row."""
     shape = count, DIMENSIONS
     return np.random.default_rng(2).random(shape, dtype=np.float32)
 
@@ -114,26 +92,19 @@ def embeddings(count: int) -> Iterator[tuple[Any, ...]]:
         yield "HSET", f"doc:{key}", "vector", vector.tobytes()
 
 
-def copied(kind: str, count: int) -> Callable[[], list[bytes]]:
-    """Return a function that copies the RESP of a kind from one large buffer to another."""
-    made = b"".join(map(bytes, by_columns(kind, count)))
-    source, target = np.frombuffer(made, np.uint8).copy(), np.zeros(len(made), np.uint8)
+def copied(kind: str, count: int, piece: int | None = None) -> Callable[[], Iterator[memoryview]]:
+    """Return a function that copies the RESP of a kind from one large buffer to another.
 
-    def copy() -> list[bytes]:
-        ctypes.memmove(target.ctypes.data, source.ctypes.data, len(made))
-        return [target.data]
-
-    return copy
-
-
-def copied_warm(kind: str, count: int) -> Callable[[], Iterator[memoryview]]:
-    """Return a function that copies the same bytes into one buffer of a chunk's size, reused."""
+    Args:
+        piece: the number of bytes to copy at a time, into one buffer that is reused.
+    """
     source = np.frombuffer(b"".join(map(bytes, by_columns(kind, count))), np.uint8).copy()
-    target = np.zeros(CHUNK_BYTES, np.uint8)
+    piece = piece or len(source)
+    target = np.zeros(piece, np.uint8)
 
     def copy() -> Iterator[memoryview]:
-        for start in range(0, len(source), CHUNK_BYTES):
-            size = min(CHUNK_BYTES, len(source) - start)
+        for start in range(0, len(source), piece):
+            size = min(piece, len(source) - start)
             ctypes.memmove(target.ctypes.data, source.ctypes.data + start, size)
             yield target.data[:size]
 
@@ -142,11 +113,11 @@ def copied_warm(kind: str, count: int) -> Callable[[], Iterator[memoryview]]:
 
 def contenders(kind: str, count: int) -> dict[str, Callable[[], Iterable[Any]]]:
     """Return by name: a function that makes pieces of RESP."""
-    copy, copy_warm = cache(copied), cache(copied_warm)
+    copy = cache(copied)
     made: dict[str, Callable[[], Iterable[Any]]] = {
         BASE: lambda: by_columns(kind, count),
         "memcpy": lambda: copy(kind, count)(),
-        "memcpy, warm buffer": lambda: copy_warm(kind, count)(),
+        "memcpy, warm buffer": lambda: copy(kind, count, CHUNK_BYTES)(),
     }
     if kind == "embedding":
         connection = redis.Connection()
@@ -160,7 +131,6 @@ def contenders(kind: str, count: int) -> dict[str, Callable[[], Iterable[Any]]]:
 
 
 def check_equal(kind: str) -> None:
-    """Stop unless all contenders make the same bytes."""
     digests = {
         name: hashlib.sha256(b"".join(map(bytes, make()))).digest()
         for name, make in contenders(kind, CHECKED).items()
@@ -170,37 +140,22 @@ def check_equal(kind: str) -> None:
         raise SystemExit(f"{kind}: other bytes than {BASE}: {', '.join(different)}")
 
 
-def compare(kind: str, count: int, rounds: int) -> list[Result]:
-    """Time all contenders in turn."""
+def compare(args: argparse.Namespace) -> list[Result]:
 
     def work(make: Callable[[], Iterable[Any]]) -> Callable[[], object]:
         return lambda: deque(make(), maxlen=0)
 
-    made = [
-        (Result("columns", f"{kind} {name}"), repeated(work(make), count))
-        for name, make in contenders(kind, count).items()
-    ]
-    measure(made, rounds)
-    return [result for result, _ in made]
-
-
-def main() -> None:
-    """Measure, print the tables, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=50, fast_rounds=8)
-    parser.add_argument("--commands", type=int, default=COMMANDS, help="commands to encode")
-    parser.add_argument("--vectors", type=int, default=VECTORS, help="vectors to encode")
-    args = parsed()
-    if args.commands < 1 or args.vectors < 1:
-        parser.error("--commands and --vectors must be 1 or more")
-    groups = []
+    results = []
     for kind in TEMPLATES:
         check_equal(kind)
         count = args.vectors if kind == "embedding" else args.commands
-        groups.append(compare(kind, count, args.rounds))
+        runs = {name: repeated(work(make), count) for name, make in contenders(kind, count).items()}
+        results += measure(entries("columns", runs, prefix=f"{kind} "), args.rounds)
         for made in (table, matrix, rows):
             made.cache_clear()
-    finish_encoding(groups, "command", args.output)
+    return results
 
 
 if __name__ == "__main__":
-    main()
+    numbers = {"commands": ("commands to encode", COMMANDS), "vectors": ("vectors", VECTORS)}
+    run_script(__doc__, compare, 50, 8, **numbers)

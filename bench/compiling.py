@@ -9,11 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["NotAvailable", "compiled"]
-
-
-class NotAvailable(Exception):
-    """The program cannot be compiled here; the message says why."""
+from turns import NotAvailable
 
 
 @contextmanager

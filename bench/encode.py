@@ -1,24 +1,12 @@
 """Time to encode commands as RESP: fastresp, the generators of the 2018 report, hiredis, redis-py.
 
-Every contender does the same work: 100,000 ready commands, tuples of three str, become RESP,
-joined to chunks of about 1 MiB, ready to be written and then thrown away. (``pack_many`` makes one
-piece of all; ``template, dicts`` starts from ready dicts.) Rows named ``alone`` neither join nor
-encode text: each result is thrown away immediately.
-
-The contenders take turns within a round. A value is the time per command; a fast contender repeats
-its work, so that a turn lasts 100 ms or more. Before it measures, the script checks that all
-contenders make the same bytes.
-
-    python bench/encode.py -o encode.json        # about 5 minutes
-    python bench/encode.py --fast                # about 1 minute
-    python -m pyperf compare_to before.json after.json
-
-The tables at the end show each contender's time divided by that of ``fastresp rows``: the median of
-the ratios of each round, and their range.
+Every contender makes the same bytes of the same ready commands, tuples of three str, joined to
+chunks of about 1 MiB; ``pack_many`` makes one piece of all, ``template, dicts`` starts from dicts.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,19 +16,17 @@ from operator import itemgetter
 from typing import Any
 
 import hiredis
-import redis
-from common import KINDS, commands, finish_encoding, repeated
-from redis.connection import PythonRespSerializer
+from commands import KINDS, commands
 from results import Result
-from turns import arguments, measure
+from script import run_script
+from servers import python_packer
+from turns import entries, measure, repeated
 
 from fastresp import Template, Writer, pack_many
 from fastresp.cli.demo.generators import AS_LISTED, GENERATORS, chunks
 
 COMMANDS = 100_000
 BASE = "fastresp rows"
-# The limit of redis-py's connections: longer buffers are not joined.
-REDIS_PY_CUTOFF = 6_000
 
 Encoder = Callable[[Any], Iterable[Any]]
 
@@ -49,7 +35,6 @@ cached_commands = cache(commands)
 
 @cache
 def dicts(kind: str, count: int) -> list[dict[str, str]]:
-    """Return the commands' keys and values as dicts."""
     return [{"key": key, "value": value} for _, key, value in cached_commands(kind, count)]
 
 
@@ -64,42 +49,33 @@ def by_f_string(command: Sequence[str]) -> str:
     )
 
 
-def joining(generate: Callable[[Any], Any]) -> Encoder:
-    return lambda rows: chunks(generate, rows)
-
-
-def alone(generate: Callable[[Any], Any]) -> Encoder:
-    return lambda rows: map(generate, rows)
-
-
-def contenders(kind: str) -> dict[str, tuple[Encoder, Callable[[str, int], Any]]]:
-    """Return by name: an encoder, and the function that makes its rows."""
+def contenders(kind: str) -> dict[str, Encoder]:
     by_position, by_name = Template(f"{kind} {{1}} {{2}}"), Template(f"{kind} {{key}} {{value}}")
-    packer = PythonRespSerializer(REDIS_PY_CUTOFF, redis.Connection().encoder.encode)
     encoders: dict[str, Encoder] = {
         BASE: lambda rows: Writer().chunks(rows),
         "fastresp template, tuples": lambda rows: Writer(by_position).chunks(rows),
         "fastresp template, dicts": lambda rows: Writer(by_name).chunks(rows),
         "fastresp pack_many": lambda rows: [pack_many(rows)],
     }
-    for name, generate in (GENERATORS | AS_LISTED | {"f-string": by_f_string}).items():
-        encoders[name] = joining(generate)
-        encoders[f"{name} alone"] = alone(generate)
-    encoders["hiredis.pack_command"] = joining(hiredis.pack_command)
-    encoders["hiredis.pack_command alone"] = alone(hiredis.pack_command)
+    generators = GENERATORS | AS_LISTED | {"f-string": by_f_string}
+    for name, generate in (generators | {"hiredis.pack_command": hiredis.pack_command}).items():
+        encoders[name] = lambda rows, generate=generate: chunks(generate, rows)
+        encoders[f"{name} alone"] = lambda rows, generate=generate: map(generate, rows)
+    packer = python_packer()
     # A command this short is a list of one piece.
     encoders["redis-py packer"] = lambda rows: chunks(itemgetter(0), starmap(packer.pack, rows))
     encoders["redis-py packer alone"] = lambda rows: starmap(packer.pack, rows)
-    return {
-        name: (encode, dicts if name.endswith("dicts") else cached_commands)
-        for name, encode in encoders.items()
-    }
+    return encoders
+
+
+def rows_for(name: str, kind: str, count: int) -> list[Any]:
+    return dicts(kind, count) if name.endswith("dicts") else cached_commands(kind, count)
 
 
 def check_equal(kind: str) -> None:
-    """Stop unless all contenders make the same bytes."""
     digests = {
-        name: digest(encode(make(kind, 1_000))) for name, (encode, make) in contenders(kind).items()
+        name: digest(encode(rows_for(name, kind, 1_000)))
+        for name, encode in contenders(kind).items()
     }
     different = [name for name, made in digests.items() if made != digests[BASE]]
     if different:
@@ -121,32 +97,21 @@ def flat(pieces: Iterable[Any]) -> Iterator[Any]:
             yield piece
 
 
-def compare(kind: str, count: int, rounds: int) -> list[Result]:
-    """Time all contenders in turn."""
+def compare(args: argparse.Namespace) -> list[Result]:
 
-    def work(encode: Encoder, make_rows: Callable[[str, int], Any]) -> Callable[[], object]:
-        return lambda: deque(encode(make_rows(kind, count)), maxlen=0)
+    def work(name: str, kind: str, encode: Encoder) -> Callable[[], object]:
+        return lambda: deque(encode(rows_for(name, kind, args.commands)), maxlen=0)
 
-    made = [
-        (Result("encode", f"{kind} {name}"), repeated(work(encode, make_rows), count))
-        for name, (encode, make_rows) in contenders(kind).items()
-    ]
-    measure(made, rounds)
-    return [result for result, _ in made]
-
-
-def main() -> None:
-    """Measure, print the tables, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=50, fast_rounds=8)
-    parser.add_argument("--commands", type=int, default=COMMANDS, help="commands to encode")
-    args = parsed()
-    if args.commands < 1:
-        parser.error("--commands must be 1 or more")
+    made = []
     for kind in KINDS:
         check_equal(kind)
-    groups = [compare(kind, args.commands, args.rounds) for kind in KINDS]
-    finish_encoding(groups, "command", args.output)
+        runs = {
+            name: repeated(work(name, kind, encode), args.commands)
+            for name, encode in contenders(kind).items()
+        }
+        made += measure(entries("encode", runs, prefix=f"{kind} "), args.rounds)
+    return made
 
 
 if __name__ == "__main__":
-    main()
+    run_script(__doc__, compare, 50, 8, commands=("commands to encode", COMMANDS))

@@ -1,22 +1,12 @@
 """Loads by Spark, and the same frame back.
 
-A DataFrame of 2,000,000 rows and 10 columns, made by Spark in ``local[2]`` with two partitions:
-
-- written by Spark's data source to a sink that drops all rows, into one server on a unix socket,
-  and into a cluster of three primaries with a replica each. Spark and the servers share the
-  machine's cores, so the goal is about wall time / (CPU time of all servers + the time of the
-  dropping sink).
-- read from the server in two partitions, by the data source; and by redis-py pipelines of 1,000
-  commands in mapPartitions. These work like spark-redis: each partition lists all keys, reads the
-  keys of its slots, and converts the values to their types. For comparison, the pipelines also run
-  without listing, with known keys. The rows are dropped.
-
-    python bench/engines.py -o engines.json   # about 16 minutes; needs Java 17
-    python bench/engines.py --rows 100000 --rounds 1
+Spark and the servers share the machine's cores, so the goal is about wall time / (CPU time of all
+servers + the time of a sink that drops all rows).
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
@@ -27,19 +17,16 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
-import psutil
 import redis
 from pyspark.sql import DataFrame, SparkSession, datasource
 from redis.crc import key_slot
 from results import Result
-from turns import arguments, finish, measure, show
+from script import run_script
+from servers import LocalCluster, Server, processes, running
+from turns import entries, measure
 
 import fastresp.spark
-from fastresp.server.local_server import LocalServer
-
-sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
-
-from local_cluster import LocalCluster
+from fastresp.resp.slots import SLOTS
 
 ROWS = 2_000_000
 PARTITIONS = 2
@@ -50,11 +37,9 @@ COLUMNS = (
     "id * 7 AS visits", "concat('a text of some length, number ', id) AS note",
 )  # fmt: skip
 PIPELINED = 1000
-SLOTS = 16384
 # Up to this number of rows, the rows that redis-py reads are also compared.
 SMALL = 100_000
 DROPPED = "Spark to a sink that drops it"
-DROPPED_AGAIN = f"{DROPPED}, beside the cluster"
 
 
 class Dropping(datasource.DataSource):
@@ -95,7 +80,6 @@ def session(folder: str) -> SparkSession:
 
 
 def write(frame: DataFrame, kind: str, url: str = "") -> None:
-    """Write the frame."""
     writer = frame.write.format(kind).mode("append")
     if url:
         writer = writer.option("server", url).option("command", "HSET user:{id} {**}")
@@ -103,48 +87,47 @@ def write(frame: DataFrame, kind: str, url: str = "") -> None:
 
 
 def check(count: int, rows: int, what: str) -> None:
-    """End the program if a load has lost rows."""
     if count != rows:
         raise SystemExit(f"{what}: {count:,} of {rows:,} rows")
 
 
+def need_same(found: DataFrame, frame: DataFrame) -> None:
+    check(found.exceptAll(frame).count() + frame.exceptAll(found).count(), 0, "rows that differ")
+
+
 def compare(spark: SparkSession, rows: int, rounds: int) -> list[Result]:
-    """Measure all."""
+    """Write a frame to a server and to a cluster, in turn with a sink that drops it; read it."""
     frame = spark.range(0, rows, 1, PARTITIONS).selectExpr(*COLUMNS)
-    drop = Result("engines", DROPPED, "", rows)
-    one = Result("engines", "Spark into one server", "", rows)
-    three = Result("engines", "Spark into 3+3 nodes", "", rows)
-    dropping = (drop, partial(write, frame, "dropping"))
-    made = [drop, one, three]
-    with LocalServer() as server, redis.Redis.from_url(server.url) as client:
-        process = psutil.Process(server.process.pid)
-        loading = (one, partial(write, frame, "fastresp", server.url))
-        measure([dropping, loading], rounds, process, between=client.flushall)
+    dropping = partial(write, frame, "dropping")
+    with running() as server:
+        runs = {
+            DROPPED: dropping,
+            "Spark into one server": partial(write, frame, "fastresp", server.url),
+        }
+        contenders = entries("engines", runs, rows)
+        drop, one = measure(contenders, rounds, server.process, before=server.empty)
         write(frame, "fastresp", server.url)
-        check(client.dbsize(), rows, "one server")
-        made += read(spark, frame, server.url, rounds, process)
+        check(server.client.dbsize(), rows, "one server")
+        back = read(spark, frame, server, rounds)
     with LocalCluster(3, 1) as cluster:
-        processes = [psutil.Process(node.process.pid) for node in cluster.nodes]
-        loading = (three, partial(write, frame, "fastresp", cluster.url))
-        again = Result("engines", DROPPED_AGAIN, "", rows)
-        dropping = (again, partial(write, frame, "dropping"))
-        measure([dropping, loading], rounds, processes, between=cluster.empty)
-        made.append(again)
+        runs = {
+            f"{DROPPED}, beside the cluster": dropping,
+            "Spark into 3+3 nodes": partial(write, frame, "fastresp", cluster.url),
+        }
+        contenders = entries("engines", runs, rows)
+        nodes = processes(cluster)
+        again, three = measure(contenders, rounds, nodes, before=lambda _: cluster.empty())
         cluster.empty()
         write(frame, "fastresp", cluster.url)
         check(sum(cluster.sizes()), rows, "cluster")
-        back = reader(spark, cluster.url, frame)
-        check(back.exceptAll(frame).count() + frame.exceptAll(back).count(), 0, "rows that differ")
-    return made
+        need_same(reader(spark, cluster.url, frame), frame)
+    return [drop, one, three, *back, again]
 
 
-def read(
-    spark: SparkSession, frame: DataFrame, url: str, rounds: int, server: psutil.Process
-) -> list[Result]:
-    """Read the frame back, in both ways."""
-    rows, schema = frame.count(), frame.schema
+def read(spark: SparkSession, frame: DataFrame, server: Server, rounds: int) -> list[Result]:
+    rows, schema, url = frame.count(), frame.schema, server.url
     back = reader(spark, url, frame)
-    check(back.exceptAll(frame).count() + frame.exceptAll(back).count(), 0, "rows that differ")
+    need_same(back, frame)
     given, found = (
         spark.createDataFrame(keys.mapPartitions(pipelined(url, schema, find)), schema)
         for keys, find in (
@@ -153,19 +136,16 @@ def read(
         )
     )
     if rows <= SMALL:
-        check(found.exceptAll(frame).count() + frame.exceptAll(found).count(), 0, "other rows")
-    contenders = {
-        "Spark reads, fastresp": back,
-        "Spark reads, redis-py in mapPartitions": found,
-        "Spark reads, redis-py in mapPartitions, keys known": given,
+        need_same(found, frame)
+    runs = {
+        "Spark reads, fastresp": partial(drop, back),
+        "Spark reads, redis-py in mapPartitions": partial(drop, found),
+        "Spark reads, redis-py in mapPartitions, keys known": partial(drop, given),
     }
-    made = [(Result("engines", name, "", rows), each) for name, each in contenders.items()]
-    measure([(result, partial(drop, each)) for result, each in made], rounds, server)
-    return [result for result, _ in made]
+    return measure(entries("engines", runs, rows), rounds, server.process)
 
 
 def reader(spark: SparkSession, url: str, frame: DataFrame) -> DataFrame:
-    """Return the frame as read by the data source."""
     options = {"server": url, "pattern": "user:{id}", "partitions": str(PARTITIONS)}
     return spark.read.format("fastresp").options(**options).schema(frame.schema).load()
 
@@ -176,7 +156,6 @@ def drop(frame: DataFrame) -> None:
 
 
 def slots(parts: int) -> list[range]:
-    """Divide the slots."""
     ends = [SLOTS * number // parts for number in range(parts + 1)]
     return [range(*each) for each in pairwise(ends)]
 
@@ -215,20 +194,13 @@ def pipelined(
     return fetched
 
 
-def main() -> None:
-    """Measure, print, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=5, fast_rounds=2)
-    parser.add_argument("--rows", type=int, default=ROWS, help="rows of the frame")
-    args = parsed()
-    if args.rows < PARTITIONS:
-        parser.error(f"--rows must be {PARTITIONS} or more")
+def in_session(args: argparse.Namespace) -> list[Result]:
     with tempfile.TemporaryDirectory() as folder:
         spark = session(folder)
         made = compare(spark, args.rows, args.rounds)
         spark.stop()
-    show("")
-    finish(made, args.output)
+    return made
 
 
 if __name__ == "__main__":
-    main()
+    run_script(__doc__, in_session, 5, 2, rows=("rows of the frame", ROWS))

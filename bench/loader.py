@@ -6,8 +6,6 @@ existing tuples, or one Arrow batch that a RecordBatchReader returns repeatedly.
 not measured. Then the program prints ``ready``, and begins when it reads a line or the end of its
 input.
 
-    python bench/loader.py redis://127.0.0.1:6379 columns 1000000 --loads 3 </dev/null
-
 At the end it prints JSON of all measured loads together: ``seconds`` (wall time), ``cpu`` (seconds
 of this process, all threads), ``commands`` and ``bytes`` that were acknowledged, and on Linux
 ``start`` and ``peak``, the memory before the loads and its peak, in bytes.
@@ -26,11 +24,9 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-from results import Result
+from turns import Timed
 
 import fastresp
-
-__all__ = ["BLOCK", "SOURCES", "Loader", "add", "rows"]
 
 # Rows in a block: an Arrow batch of usual size.
 BLOCK = 100_000
@@ -76,18 +72,13 @@ class Loader:
         return json.loads(printed)
 
 
-def add(result: Result, number: int, value: float, facts: dict[str, Any]) -> None:
-    """Add the value of a round, with the reports of a loader and the servers' CPU times.
-
-    Args:
-        facts: of one load.
-    """
+def timed(value: float, facts: dict[str, Any]) -> Timed:
+    """Return a value with the report of a loader and the servers' CPU times, of one load."""
     details = {name: facts[name] for name in DETAILS if name in facts}
-    result.add(value, round=number, client_cpu=facts["cpu"], **details)
+    return Timed(value, details | {"client_cpu": facts["cpu"]})
 
 
 def rows(count: int, value_bytes: int) -> list[tuple[str, str]]:
-    """Return rows with distinct keys."""
     return [(f"key:{number:08}", "x" * value_bytes) for number in range(count)]
 
 
@@ -128,7 +119,6 @@ def forget_peak() -> None:
 
 
 def main() -> None:
-    """Load, and print the cost."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("server", help="URL of a server, or of a node of a cluster")
     parser.add_argument("source", choices=SOURCES)

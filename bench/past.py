@@ -1,31 +1,25 @@
 """Past the ready-made file: merged and serialised loads compared with ``redis-cli --pipe``.
 
-1,000,000 rows become LPUSH or RPUSH on one list (values of 129 bytes), SADD of numbers to one set,
-ZADD to one sorted set, HSET of fields of one hash, or SET of 129 bytes with distinct keys; and
-200,000 rows become hashes of 3, 10 or 30 fields. The contenders are redis-cli reading a file of the
-single commands, the server's own speed for them; a load of single commands; and merged and
-serialised loads of rows, and of Arrow columns. They take turns on one server, on a unix socket,
-that is emptied before each load. In the first round DEBUG DIGEST must be the same after each load.
-A value is the wall time of a load; the CPU times of server and clients are in the metadata.
-
-    python bench/past.py -o past.json        # about 10 minutes
-    FASTRESP_SERVER=valkey-server python bench/past.py --only SADD,ZADD
-    python bench/past.py --fast --rows 50000
+The rows are loaded by redis-cli from a file of the single commands, the server's own speed for
+them; by fastresp as single commands; and by merged and serialised loads, from rows and from Arrow
+columns.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import psutil
-import redis
+import pyarrow as pa
 from results import Result
-from turns import arguments, finish, measure
+from script import run_script
+from servers import Server, running
+from turns import Contender, entries, measure
 
 from fastresp import FastrespError, dump, mass_insert
 from fastresp.cli.demo.generators import PAYLOAD
-from fastresp.cli.demo.methods import READY_FILE, Workbench
+from fastresp.cli.demo.methods import READY_FILE
 
 ROWS = 1_000_000
 HASHES = ROWS // 5
@@ -57,19 +51,15 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def ways(workbench: Workbench, kind: str, count: int) -> dict[str, Callable[[], object]]:
-    """Return by name the functions that load the same rows."""
-    import pyarrow as pa
-
+def ways(server: Server, kind: str, count: int) -> dict[str, Contender]:
     template, make, modes = KINDS[kind]
     rows = [make(number) for number in range(count)]
     table = pa.Table.from_pylist(rows)
+    workbench = server.workbench(server.unix)
     dump(rows, template, workbench.ready_file)
 
-    def load(data: Any, mode: str) -> Callable[[], object]:
-        return lambda: mass_insert(
-            data, template, server=workbench.url, transport="socket", mode=mode
-        )
+    def load(data: Any, mode: str) -> Contender:
+        return lambda: mass_insert(data, template, server=server.url, transport="socket", mode=mode)
 
     return {
         READY_FILE: workbench.plain_methods(lambda: ())[READY_FILE],
@@ -82,46 +72,25 @@ def ways(workbench: Workbench, kind: str, count: int) -> dict[str, Callable[[], 
     }
 
 
-def compare(workbench: Workbench, kind: str, count: int, rounds: int) -> list[Result]:
-    """Load in each way, in rounds, each time into an empty server."""
-    client: redis.Redis = workbench.client
-    results = {
-        name: (Result("past", f"{kind} {name}", "", count), run)
-        for name, run in ways(workbench, kind, count).items()
-    }
-    digests: list[bytes] = []
+def compare(kind: str, rows: int, rounds: int) -> list[Result]:
+    count = min(rows, HASHES) if kind.startswith("hashes") else rows
+    with running() as server:
+        contenders = entries("past", ways(server, kind, count), count, prefix=f"{kind} ")
+        digests: list[bytes] = []
 
-    def check(row: Result) -> None:
-        if len(digests) == len(results):  # a digest can take longer than the load
-            return
-        digests.append(client.execute_command("DEBUG", "DIGEST"))
-        if digests[-1] != digests[0]:
-            raise FastrespError(f"{row.row}: the server does not have the same data")
+        def check(row: Result) -> None:
+            if len(digests) == len(contenders):  # a digest can take longer than the load
+                return
+            digests.append(server.digest())
+            if digests[-1] != digests[0]:
+                raise FastrespError(f"{row.row}: the server does not have the same data")
 
-    measure(
-        [*results.values()],
-        rounds,
-        psutil.Process(workbench.server.process.pid),
-        between=lambda: client.execute_command("FLUSHALL", "SYNC"),
-        after=check,
-    )
-    return [result for result, _ in results.values()]
+        return measure(contenders, rounds, server.process, before=server.empty, after=check)
 
 
-def main() -> None:
-    """Measure, print the tables, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=9, fast_rounds=3, only=True)
-    parser.add_argument("--rows", type=int, default=ROWS, help="rows in each load")
-    args = parsed()
-    if args.rows < 1:
-        parser.error("--rows must be 1 or more")
-    results: list[Result] = []
-    for kind in args.only or KINDS:
-        with Workbench.open() as workbench:
-            count = min(args.rows, HASHES) if kind.startswith("hashes") else args.rows
-            results += compare(workbench, kind, count, args.rounds)
-    finish(results, args.output)
+def compare_all(args: argparse.Namespace) -> list[Result]:
+    return [row for kind in args.only or KINDS for row in compare(kind, args.rows, args.rounds)]
 
 
 if __name__ == "__main__":
-    main()
+    run_script(__doc__, compare_all, 9, 3, only=True, rows=("rows in each load", ROWS))

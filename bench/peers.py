@@ -1,56 +1,42 @@
 """Other Python clients that fill a server: SETs with distinct keys and values of 129 bytes.
 
-Each peer uses its fastest documented method, in batches of 1,000 if it needs a size: redis-py's
-pipeline and ``mset`` with hiredis, the non-atomic ``Batch`` of valkey-glide (sync and asyncio) and
-its ``mset``, the pipeline of coredis, ``write_strings`` of polars-redis from a DataFrame; then
-``mass_insert`` from rows, through redis-cli and over a socket, and from columns. Keys, values and
-frames are ready beforehand. A peer's time starts when it is connected; fastresp's includes
+Each peer uses its fastest documented method, in batches of 1,000 if it needs a size. Keys, values
+and frames are ready beforehand. A peer's time starts when it is connected; fastresp's includes
 connecting. After each load the keys are counted, after the first all values are checked.
-
-Tables ``peers SET`` (a unix socket), ``peers SET, TCP``, ``peers HSET, TCP`` (hashes, beside
-adbc-driver-redis: see ``peers_hashes.py``), and ``peers vectors, TCP`` (embeddings into a search
-index, beside RedisVL: see ``peers_vectors.py``). The version of each peer is in the metadata.
-``pip install 'fastresp[peers]'`` installs the peers, except polars-redis, which may need Rust:
-``pip install polars-redis``.
-
-    python bench/peers.py -o peers.json        # about 10 minutes
-    python bench/peers.py --fast --commands 10000
+``peers_hashes.py`` and ``peers_vectors.py`` have two more tables.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import psutil
 import pyarrow as pa
-from common import commands
-from peers_hashes import ROWS, hashes, installed
+from commands import commands
+from contest import Peer, note_versions
+from peers_hashes import ROWS, hashes
 from peers_vectors import VECTORS, vectors
-from redis_py_client import redis_py
 from results import Result
-from turns import Contender, arguments, finish, show, take
+from script import run_script
+from servers import Address, running
+from turns import Contender, measure
 
 import fastresp
 from fastresp.cli.demo.generators import PAYLOAD
-from fastresp.cli.demo.methods import Workbench
 
 COMMANDS = 100_000
 BATCH = 1_000
-NOT_INSTALLED = "not installed: pip install 'fastresp[peers]'"
 NEEDS_RUST = "not installed: pip install polars-redis (without a wheel it needs Rust)"
 NO_RIOT = "a Java program; Maven Central has no artifact of it that runs"
 
 
 class Data:
-    """The data, in each form that a contender needs."""
-
     def __init__(self, count: int) -> None:
         self.commands = commands("SET", count)
         self.rows = [(key, value) for _, key, value in self.commands]
@@ -58,27 +44,8 @@ class Data:
         self.batches = [self.rows[start : start + BATCH] for start in range(0, count, BATCH)]
 
 
-@dataclass(frozen=True)
-class Place:
-    """The address of the server."""
-
-    socket: Path | None
-    port: int
-
-    @property
-    def where(self) -> Path | int:
-        return self.socket or self.port
-
-    @property
-    def url(self) -> str:
-        return f"unix://{self.socket}" if self.socket else f"redis://127.0.0.1:{self.port}"
-
-
-Load = Callable[[Place, Data], Contender]
-
-
-def redis_py_pipeline(place: Place, data: Data) -> Contender:
-    client: Any = redis_py(place.where, "HiredisParser")
+def redis_py_pipeline(address: Address, data: Data) -> Contender:
+    client = address.client()
 
     def run() -> None:
         pipeline = client.pipeline(transaction=False)
@@ -90,8 +57,8 @@ def redis_py_pipeline(place: Place, data: Data) -> Contender:
     return run
 
 
-def redis_py_mset(place: Place, data: Data) -> Contender:
-    client: Any = redis_py(place.where, "HiredisParser")
+def redis_py_mset(address: Address, data: Data) -> Contender:
+    client = address.client()
 
     def run() -> None:
         for batch in data.batches:
@@ -100,24 +67,31 @@ def redis_py_mset(place: Place, data: Data) -> Contender:
     return run
 
 
-def _glide_settings(glide: Any, place: Place) -> Any:
-    address = glide.NodeAddress("127.0.0.1", place.port)
-    if place.socket:
-        address = glide.NodeAddress(unix_socket_path=place.socket)
+def _glide_settings(glide: Any, address: Address) -> Any:
+    where = address.where
+    node = (
+        glide.NodeAddress(unix_socket_path=where)
+        if isinstance(where, Path)
+        else glide.NodeAddress("127.0.0.1", where)
+    )
     # The default of 250 ms is too short for a busy machine.
-    return glide.GlideClientConfiguration([address], request_timeout=30_000)
+    return glide.GlideClientConfiguration([node], request_timeout=30_000)
 
 
-def glide_sync(place: Place, data: Data) -> Contender:
+def _batch_of(glide: Any, rows: list[tuple[str, str]]) -> Any:
+    batch = glide.Batch(is_atomic=False)
+    for key, value in rows:
+        batch.set(key, value)
+    return batch
+
+
+def glide_sync(address: Address, data: Data) -> Contender:
     glide = import_module("glide_sync")
-    client = glide.GlideClient.create(_glide_settings(glide, place))
+    client = glide.GlideClient.create(_glide_settings(glide, address))
 
     def run() -> None:
         for rows in data.batches:
-            batch = glide.Batch(is_atomic=False)
-            for key, value in rows:
-                batch.set(key, value)
-            client.exec(batch, raise_on_error=True)
+            client.exec(_batch_of(glide, rows), raise_on_error=True)
 
     return run
 
@@ -131,44 +105,31 @@ def _in_asyncio(load: Callable[[], Awaitable[float]]) -> Contender:
     return lambda: asyncio.run(run())
 
 
-def glide_batch(place: Place, data: Data) -> Contender:
-    glide = import_module("glide")
+def glide_asyncio(send: Callable[[Any, Any, Any], Awaitable[object]]) -> Callable[..., Contender]:
+    """Return the load that awaits this function with the package, a client and each batch."""
 
-    async def load() -> float:
-        client = await glide.GlideClient.create(_glide_settings(glide, place))
-        start = perf_counter()
-        for rows in data.batches:
-            batch = glide.Batch(is_atomic=False)
-            for key, value in rows:
-                batch.set(key, value)
-            await client.exec(batch, raise_on_error=True)
-        taken = perf_counter() - start
-        await client.close()
-        return taken
+    def made(address: Address, data: Data) -> Contender:
+        glide = import_module("glide")
 
-    return _in_asyncio(load)
+        async def load() -> float:
+            client = await glide.GlideClient.create(_glide_settings(glide, address))
+            start = perf_counter()
+            for rows in data.batches:
+                await send(glide, client, rows)
+            taken = perf_counter() - start
+            await client.close()
+            return taken
 
+        return _in_asyncio(load)
 
-def glide_mset(place: Place, data: Data) -> Contender:
-    glide = import_module("glide")
-
-    async def load() -> float:
-        client = await glide.GlideClient.create(_glide_settings(glide, place))
-        start = perf_counter()
-        for rows in data.batches:
-            await client.mset(dict(rows))
-        taken = perf_counter() - start
-        await client.close()
-        return taken
-
-    return _in_asyncio(load)
+    return made
 
 
-def coredis_pipeline(place: Place, data: Data) -> Contender:
+def coredis_pipeline(address: Address, data: Data) -> Contender:
     coredis = import_module("coredis")
-    where: dict[str, Any] = {"host": "127.0.0.1", "port": place.port}
-    if place.socket:
-        where = {"unix_socket_path": str(place.socket)}
+    where: dict[str, Any] = {"host": "127.0.0.1", "port": address.where}
+    if isinstance(address.where, Path):
+        where = {"unix_socket_path": str(address.where)}
 
     async def load() -> float:
         async with coredis.Redis(**where) as client:
@@ -183,42 +144,30 @@ def coredis_pipeline(place: Place, data: Data) -> Contender:
     return _in_asyncio(load)
 
 
-def polars_redis(place: Place, data: Data) -> Contender:
+def polars_redis(address: Address, data: Data) -> Contender:
     peer, polars = import_module("polars_redis"), import_module("polars")
     frame = polars.DataFrame(data.table)
     # Rust's client has another form of URL for a unix socket.
-    url = f"redis+unix://{place.socket}" if place.socket else place.url
-
-    def run() -> None:
-        peer.write_strings(frame, url, key_column="key", value_column="value")
-
-    return run
+    url = address.url.replace("unix://", "redis+unix://")
+    return lambda: peer.write_strings(frame, url, key_column="key", value_column="value")
 
 
-def fastresp_rows(transport: Any) -> Load:
-    def made(place: Place, data: Data) -> Contender:
-        return lambda: fastresp.mass_insert(data.commands, server=place.url, transport=transport)
-
-    return made
-
-
-def fastresp_columns(place: Place, data: Data) -> Contender:
-    return lambda: fastresp.mass_insert(
-        data.table, "SET {key} {value}", server=place.url, transport="socket"
+def fastresp_rows(transport: Any) -> Callable[[Address, Data], Contender]:
+    return lambda address, data: (
+        lambda: fastresp.mass_insert(data.commands, server=address.url, transport=transport)
     )
 
 
-@dataclass(frozen=True)
-class Peer:
-    """A row of the tables: its name, its package, and the function that makes its load, if any."""
-
-    row: str
-    package: str
-    load: Load | None
-    parser: str = ""
-    missing: str = NOT_INSTALLED
+def fastresp_columns(address: Address, data: Data) -> Contender:
+    return lambda: fastresp.mass_insert(
+        data.table, "SET {key} {value}", server=address.url, transport="socket"
+    )
 
 
+glide_batch = glide_asyncio(
+    lambda glide, client, rows: client.exec(_batch_of(glide, rows), raise_on_error=True)
+)
+glide_mset = glide_asyncio(lambda glide, client, rows: client.mset(dict(rows)))
 PEERS = (
     Peer("redis-py, pipeline of 1,000", "redis", redis_py_pipeline, "hiredis"),
     Peer("redis-py, mset of 1,000", "redis", redis_py_mset, "hiredis"),
@@ -234,81 +183,42 @@ PEERS = (
 )
 
 
-class Tournament:
-    """All peers, at one place."""
+def sets(count: int, rounds: int) -> list[Result]:
+    """Load SETs over a unix socket and over TCP, in turn; return a row for each peer and place."""
+    data = Data(count)
+    with running() as server:
 
-    def __init__(self, table: str, place: Place, workbench: Workbench, data: Data) -> None:
-        self.client: Any = workbench.client
-        self.server = psutil.Process(workbench.server.process.pid)
-        self.data = data
-        self.entries = list(self.enter(table, place))
+        def check(result: Result) -> None:
+            server.need_keys(count, result.row)
+            for batch in data.batches if not result.values else ():
+                values = server.client.mget([key for key, _ in batch])
+                if values != [PAYLOAD.encode()] * len(batch):
+                    sys.exit(f"{result.row} stored other values than it was given")
 
-    def enter(self, table: str, place: Place) -> Iterator[tuple[Peer, Result, Contender]]:
-        for peer in PEERS:
-            result = Result(table, peer.row, peer.parser, len(self.data.rows))
-            run: Contender = lambda: None  # noqa: E731
-            try:
-                if peer.load is None:
-                    result.reason = peer.missing
-                else:
-                    run = peer.load(place, self.data)
-            except ImportError:
-                result.reason = peer.missing
-            yield peer, result, run
-
-    def run(self, keep: bool) -> None:
-        for peer, result, run in self.entries:
-            if result.reason:
-                continue
-            show(f"{result.table}: {result.row}")
-            # SYNC, so that old data is not freed in a thread during the load.
-            self.client.execute_command("FLUSHALL", "SYNC")
-            try:
-                take(result, run, self.server, keep, version=installed(peer.package))
-            except fastresp.FastrespError:
-                raise
-            except Exception as error:  # each peer has its own exceptions
-                words = str(error).splitlines() or [""]
-                result.reason = f"it failed: {type(error).__name__}: {words[-1]:.200}"
-                result.values.clear()
-                result.details.clear()
-                continue
-            self.check(result.row, look=not keep)
-
-    def check(self, row: str, look: bool) -> None:
-        """End the program unless all keys exist and, with ``look``, all values are right."""
-        if (held := self.client.dbsize()) != len(self.data.rows):
-            sys.exit(f"{row} left {held:,} keys instead of {len(self.data.rows):,}")
-        for batch in self.data.batches if look else ():
-            values = self.client.mget([key for key, _ in batch])
-            if values != [PAYLOAD.encode()] * len(batch):
-                sys.exit(f"{row} stored other values than it was given")
-
-
-def main() -> None:
-    """Measure, print the tables, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=9, fast_rounds=2)
-    parser.add_argument("--commands", type=int, default=COMMANDS, help="SETs in each load")
-    parser.add_argument("--rows", type=int, default=ROWS, help="hashes in each load")
-    parser.add_argument("--vectors", type=int, default=VECTORS, help="embeddings in each load")
-    args = parsed()
-    if min(args.commands, args.rows, args.vectors) < 1:
-        parser.error("--commands, --rows and --vectors must be 1 or more")
-    data = Data(args.commands)
-    with Workbench.open(tcp=True) as workbench:
-        port = int(workbench.url.rpartition(":")[2])
-        both = [
-            Tournament("peers SET", Place(workbench.server.socket, port), workbench, data),
-            Tournament("peers SET, TCP", Place(None, port), workbench, data),
+        contenders = [
+            peer.entry(table, address, data, count)
+            for table, address in (("peers SET", server.unix), ("peers SET, TCP", server.tcp))
+            for peer in PEERS
         ]
-        for number in range(args.rounds + 1):
-            for each in both:
-                each.run(keep=number > 0)
-    show("")
-    results = [result for each in both for _, result, _ in each.entries]
-    more = [*hashes(args.rows, args.rounds), *vectors(args.vectors, args.rounds)]
-    finish([*results, *more], args.output)
+        made = measure(contenders, rounds, server.process, before=server.empty, after=check)
+    return note_versions(made, PEERS)
+
+
+def compare(args: argparse.Namespace) -> list[Result]:
+    return [
+        *sets(args.commands, args.rounds),
+        *hashes(args.rows, args.rounds),
+        *vectors(args.vectors, args.rounds),
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    run_script(
+        __doc__,
+        compare,
+        9,
+        2,
+        commands=("SETs in each load", COMMANDS),
+        rows=("hashes in each load", ROWS),
+        vectors=("embeddings in each load", VECTORS),
+    )

@@ -1,43 +1,27 @@
 """Pings with and without a pipeline, the depth of a pipeline, scripts, and the busy loop.
 
-- Table ``002 ping``: 10,000 PINGs over TCP, one by one and in one pipeline, as in a post of about
-  2011. Its pipeline was redis-py's default, a transaction, which has a row of its own. It used
-  ``time.clock()`` of Python 2, which counts CPU time without waiting: our ``client_cpu``.
-- Tables ``003 depth, unix`` and ``003 depth, TCP``: the rate of PINGs over the number sent before
-  their replies are read. ``socket, ready bytes`` writes ready bytes and counts the received bytes.
-  fastresp has no depth to choose: it reads while it writes, and bounds the commands in flight.
-- Table ``003 scripting``: 10,000 counters are read, changed (doubled, plus one) and written; the
-  values are checked each time.
-- Table ``003 busy loop``: the number of ``SET foo bar`` in one second, one by one, and with
-  mass_insert, which writes the next command without waiting for a reply. A value is the time per
-  SET.
-
 The server and all contenders share one core (``cores.py`` says why).
-
-    python bench/pipelining.py -o pipelining.json        # about 5 minutes
-    python bench/pipelining.py --fast --commands 10000
 """
 
 from __future__ import annotations
 
+import argparse
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import repeat
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import psutil
-from c_client import CClient, NotAvailable, compiled
+from c_client import CClient, compiled_in
 from cores import one_core
-from redis_py_client import redis_py
 from results import Result
-from turns import Contender, arguments, finish, measure, take
+from script import run_script
+from servers import PARSERS, Address, C, Server, running
+from turns import Contender, Entry, Timed, cpu_seconds, measure
 
 import fastresp
-from fastresp.cli.demo.methods import Workbench
 
 PINGS = 10_000
 COUNTERS = 10_000
@@ -48,35 +32,9 @@ DEEP = 50
 DEPTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 PING = b"*1\r\n$4\r\nPING\r\n"
 PONG = b"+PONG\r\n"
-PARSERS = {"PythonParser": "PythonParser", "hiredis": "HiredisParser"}
-C = "hiredis (C)"
 BUSY_S = 1
 
 COMPUTE = "redis.call('SET', KEYS[1], string.format('%.0f', 2 * redis.call('GET', KEYS[1]) + 1))"
-
-Contenders = list[tuple[Result, Contender]]
-
-
-class Place:
-    """The address of the server: the unix socket, or the port on the loopback."""
-
-    def __init__(self, where: Path | int, program: Path | str) -> None:
-        self.where = where
-        self.url = f"unix://{where}" if isinstance(where, Path) else f"redis://127.0.0.1:{where}"
-        # The C client, or the reason why it is missing.
-        self.c = CClient(program, where) if isinstance(program, Path) else program
-
-    def client(self, parser: str) -> Any:
-        return redis_py(self.where, PARSERS[parser])
-
-    def connected(self) -> socket.socket:
-        if isinstance(self.where, Path):
-            connection = socket.socket(socket.AF_UNIX)
-            connection.connect(str(self.where))
-            return connection
-        connection = socket.create_connection(("127.0.0.1", self.where))
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connection
 
 
 def need(found: object, expected: object, what: str) -> None:
@@ -123,89 +81,64 @@ def ping_insert(url: str, count: int) -> None:
     need(report.replies - report.failed, count, "pings")
 
 
-def c_ping(place: Place, result: Result, method: str, depth: int) -> tuple[Result, Contender]:
-    """Return a contender in C, or a result with the reason why it is missing."""
-    client = place.c
-    if isinstance(client, str):
-        result.reason = client
-        return result, lambda: None
-    return result, lambda: client.run(method, result.operations, depth)
-
-
-def pings(place: Place, count: int) -> Contenders:
-    """Return the contenders of table 002."""
-    made: Contenders = []
-
-    def row(name: str, parser: str = "") -> Result:
-        return Result("002 ping", name, parser, count)
-
+def pings(address: Address, native: CClient, count: int) -> list[Entry]:
+    made: list[tuple[str, str, Contender]] = []
     for parser in PARSERS:
-        client = place.client(parser)
+        client = address.client(parser)
+
+        def pipelined(transaction: bool = False, client: Any = client) -> None:
+            ping_pipelined(client, count, count, transaction)
+
         made += [
-            (row("naive", parser), lambda client=client: ping_naive(client, count)),
-            (
-                row("pipelined", parser),
-                lambda client=client: ping_pipelined(client, count, count),
-            ),
-            (
-                row("pipelined, a transaction", parser),
-                lambda client=client: ping_pipelined(client, count, count, True),
-            ),
+            ("naive", parser, lambda client=client: ping_naive(client, count)),
+            ("pipelined", parser, pipelined),
+            ("pipelined, a transaction", parser, lambda run=pipelined: run(transaction=True)),
         ]
     made += [
-        c_ping(place, row("naive", C), "ping", 1),
-        c_ping(place, row("pipelined", C), "ping-pipeline", count),
-        (row("fastresp iter_replies"), lambda: ping_replies(place.url, count)),
+        ("naive", C, lambda: native.run("ping", count, 1)),
+        ("pipelined", C, lambda: native.run("ping-pipeline", count, count)),
+        ("fastresp iter_replies", "", lambda: ping_replies(address.url, count)),
     ]
-    return made
+    return [(Result("002 ping", name, parser, count), run) for name, parser, run in made]
 
 
-def depths(table: str, place: Place, commands: int) -> Contenders:
+def depths(table: str, address: Address, native: CClient, commands: int) -> list[Entry]:
     """Return the contenders of a table of 003: at each depth, and fastresp without one."""
-    made: Contenders = []
-    client, connection = place.client("hiredis"), place.connected()
+    client, connection = address.client(), address.connect()
     many = MORE * commands
-    for depth in DEPTHS:
+
+    def at(depth: int) -> list[Entry]:
         # Whole batches only.
         count = max(1, (commands if depth < DEEP else many) // depth) * depth
-
-        def row(parser: str, depth: int = depth, count: int = count) -> Result:
-            return Result(table, f"depth {depth}", parser, count)
-
-        def by_redis_py(depth: int = depth, count: int = count) -> None:
-            ping_pipelined(client, count, depth)
-
-        def by_socket(depth: int = depth, count: int = count) -> None:
-            ping_ready(connection, count, depth)
-
-        made += [
-            (row("redis-py (hiredis)"), by_redis_py),
-            c_ping(place, row(C), "ping-pipeline", depth),
-            (row("socket, ready bytes"), by_socket),
+        runs: dict[str, Contender] = {
+            "redis-py (hiredis)": lambda: ping_pipelined(client, count, depth),
+            C: lambda: native.run("ping-pipeline", count, depth),
+            "socket, ready bytes": lambda: ping_ready(connection, count, depth),
+        }
+        return [
+            (Result(table, f"depth {depth}", parser, count), run) for parser, run in runs.items()
         ]
+
+    made = [entry for depth in DEPTHS for entry in at(depth)]
     for name, ping in (("iter_replies", ping_replies), ("mass_insert", ping_insert)):
         result = Result(table, f"fastresp {name}, no depth to choose", "", many)
-        made.append((result, lambda ping=ping: ping(place.url, many)))
+        made.append((result, lambda ping=ping: ping(address.url, many)))
     return made
 
 
 class Counters:
     """Ways to read, change and write counters."""
 
-    def __init__(self, place: Place, count: int) -> None:
-        self.url = place.url
-        self.client = place.client("hiredis")
+    def __init__(self, address: Address, count: int) -> None:
+        self.url = address.url
+        self.client = address.client()
         self.keys = [f"counter:{index}" for index in range(count)]
         self.sha = self.client.script_load(COMPUTE)
         self.command = fastresp.Script(COMPUTE).command("{0}")
 
-    def reset(self) -> None:
+    def reset(self, row: Result) -> None:
         pairs = zip(self.keys, range(len(self.keys)), strict=True)
         fastresp.mass_insert(pairs, "SET {0} {1}", server=self.url, transport="socket")
-
-    def check(self, name: str) -> None:
-        expected = [b"%d" % (2 * number + 1) for number in range(len(self.keys))]
-        need(self.client.mget(self.keys), expected, name)
 
     def one_by_one(self) -> None:
         for key in self.keys:
@@ -241,7 +174,11 @@ class Counters:
     def script_insert(self) -> None:
         fastresp.mass_insert(self.keys, self.command, server=self.url, transport="socket")
 
-    def contenders(self) -> Contenders:
+    def check(self, row: Result) -> None:
+        expected = [b"%d" % (2 * number + 1) for number in range(len(self.keys))]
+        need(self.client.mget(self.keys), expected, row.row)
+
+    def contenders(self) -> list[Entry]:
         hiredis = "hiredis"
         return [
             (Result("003 scripting", name, parser, len(self.keys)), run)
@@ -256,23 +193,6 @@ class Counters:
             )
         ]
 
-    def measure(self, rounds: int, server: psutil.Process) -> list[Result]:
-        contenders = self.contenders()
-
-        def checked(name: str, run: Contender) -> Contender:
-            def timed() -> float:
-                start = perf_counter()
-                run()
-                taken = perf_counter() - start
-                self.check(name)
-                return taken
-
-            return timed
-
-        checks = [(result, checked(result.row, run)) for result, run in contenders]
-        measure(checks, rounds, server, between=self.reset)
-        return [result for result, _ in contenders]
-
 
 def sets_for(seconds: float) -> Iterator[tuple[str, str, str]]:
     """Yield commands for some time; the clock is checked every 1,000 commands."""
@@ -281,108 +201,71 @@ def sets_for(seconds: float) -> Iterator[tuple[str, str, str]]:
         yield from repeat(("SET", "foo", "bar"), 1_000)
 
 
-class BusyLoop:
-    """FOR-ONE-SECOND: SET foo bar."""
+def busy_loop(address: Address, native: CClient, server: Server, seconds: float) -> list[Entry]:
+    """Return the contenders of FOR-ONE-SECOND: SET foo bar. A value is the time per SET."""
 
-    def __init__(self, place: Place, seconds: float) -> None:
-        self.place = place
-        self.seconds = seconds
-        self.look = place.client("hiredis")
-        row = "SET foo bar, one by one"
-        self.ways: list[tuple[Result, Callable[[], tuple[float, int]]]] = []
-        for parser in PARSERS:
-            client = place.client(parser)
-            self.ways.append((self.row(row, parser), lambda client=client: self.naive(client)))
-        in_c = self.row(row, C)
-        if isinstance(place.c, str):
-            in_c.reason = place.c
-        self.ways += [(in_c, self.in_c), (self.row("fastresp mass_insert"), self.insert)]
-
-    def row(self, name: str, parser: str = "") -> Result:
-        return Result("003 busy loop", name, parser)
-
-    def naive(self, client: Any) -> tuple[float, int]:
+    def naive(client: Any) -> tuple[float, int]:
         count, start = 0, perf_counter()
-        end = start + self.seconds
+        end = start + seconds
         while perf_counter() < end:
             client.set("foo", "bar")
             count += 1
         return perf_counter() - start, count
 
-    def in_c(self) -> tuple[float, int]:
-        assert isinstance(self.place.c, CClient)
-        return self.place.c.busy_loop(self.seconds)
-
-    def insert(self) -> tuple[float, int]:
+    def insert() -> tuple[float, int]:
         start = perf_counter()
-        commands = sets_for(self.seconds)
-        report = fastresp.mass_insert(commands, server=self.place.url, transport="socket")
+        commands = sets_for(seconds)
+        report = fastresp.mass_insert(commands, server=address.url, transport="socket")
         return perf_counter() - start, report.replies
 
-    def measure(self, rounds: int, server: psutil.Process) -> list[Result]:
-        """Add the time per SET, after checking the server's count of SETs."""
-        for number, (result, run) in ((n, way) for n in range(rounds + 1) for way in self.ways):
-            if result.reason:
-                continue
-            self.look.config_resetstat()
-            whole = Result(result.table, result.row)
-            counts: list[int] = []
+    def per_set(name: str, parser: str, run: Callable[[], tuple[float, int]]) -> Entry:
+        def loop() -> Timed:
+            server.client.config_resetstat()
+            before = cpu_seconds(server.process)
+            taken, count = run()
+            after = cpu_seconds(server.process)
+            executed = server.client.info("commandstats")["cmdstat_set"]["calls"]
+            need(count, executed, f"{name} {parser}, SETs")
+            used, client_used = (now - then for now, then in zip(after, before, strict=True))
+            details = {"server_cpu": used / executed, "client_cpu": client_used / executed}
+            return Timed(taken / executed, details | {"count": executed})
 
-            def timed(
-                run: Callable[[], tuple[float, int]] = run, counts: list[int] = counts
-            ) -> float:
-                taken, count = run()
-                counts.append(count)
-                return taken
+        return Result("003 busy loop", name, parser), loop
 
-            taken = take(whole, timed, server)
-            executed = self.look.info("commandstats")["cmdstat_set"]["calls"]
-            need(counts, [executed], f"{result.row} {result.parser}, SETs")
-            if number:
-                each = {name: used / executed for name, used in whole.details[0].items()}
-                result.add(taken / executed, count=executed, **each)
-        return [result for result, _ in self.ways]
+    row = "SET foo bar, one by one"
+    clients = [(parser, address.client(parser)) for parser in PARSERS]
+    return [
+        *(per_set(row, parser, lambda client=client: naive(client)) for parser, client in clients),
+        per_set(row, C, lambda: native.busy_loop(seconds)),
+        per_set("fastresp mass_insert", "", insert),
+    ]
 
 
-def measured(contenders: Sequence[tuple[Result, Contender]], *args: Any) -> list[Result]:
-    measure(contenders, *args)
-    return [result for result, _ in contenders]
-
-
-def main() -> None:
-    """Measure, print the tables, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=10, fast_rounds=3)
-    parser.add_argument(
-        "--commands",
-        type=int,
-        default=COMMANDS,
-        help="PINGs for a shallow pipeline; if fewer than "
-        f"{PINGS:,}, the other tables shrink as well",
-    )
-    args = parsed()
-    if args.commands < 1:
-        parser.error("--commands must be 1 or more")
+def compare(args: argparse.Namespace) -> list[Result]:
     with ExitStack() as stack:
-        program: Path | str
-        try:
-            program = stack.enter_context(compiled())
-        except NotAvailable as error:
-            program = str(error)
-        workbench = stack.enter_context(Workbench.open(tcp=True))
-        tcp = Place(int(workbench.url.rpartition(":")[2]), program)
-        unix = Place(workbench.server.socket, program)
-        server = psutil.Process(workbench.server.process.pid)
-        stack.enter_context(one_core(server.pid))
-        results = measured(pings(tcp, min(PINGS, args.commands)), args.rounds, server)
-        for name, place in (("unix", unix), ("TCP", tcp)):
-            table = depths(f"003 depth, {name}", place, args.commands)
-            results += measured(table, args.rounds, server)
-        results += Counters(tcp, min(COUNTERS, args.commands)).measure(args.rounds, server)
-        results += BusyLoop(tcp, BUSY_S * min(1, args.commands / PINGS)).measure(
-            args.rounds, server
+        program = compiled_in(stack)
+        server = stack.enter_context(running())
+        stack.enter_context(one_core(server.process.pid))
+        tcp, rounds = server.tcp, args.rounds
+        native = CClient(program, tcp.where)
+        contenders = pings(tcp, native, min(PINGS, args.commands))
+        results = measure(contenders, rounds, server.process)
+        for name, address in (("unix", server.unix), ("TCP", tcp)):
+            client = CClient(program, address.where)
+            contenders = depths(f"003 depth, {name}", address, client, args.commands)
+            results += measure(contenders, rounds, server.process)
+        counters = Counters(tcp, min(COUNTERS, args.commands))
+        results += measure(
+            counters.contenders(),
+            rounds,
+            server.process,
+            before=counters.reset,
+            after=counters.check,
         )
-    finish(results, args.output)
+        contenders = busy_loop(tcp, native, server, BUSY_S * min(1, args.commands / PINGS))
+        return [*results, *measure(contenders, rounds, server.process)]
 
 
 if __name__ == "__main__":
-    main()
+    what = f"PINGs for a shallow pipeline; if fewer than {PINGS:,}, the other tables shrink as well"
+    run_script(__doc__, compare, 10, 3, commands=(what, COMMANDS))

@@ -1,48 +1,34 @@
 """redis-benchmark, redis-py with the same commands, and a connection for each command.
 
-- Table ``001 redis-benchmark``: each line of ``redis-benchmark -c 1``, and the same commands with
-  redis-py, one by one, with either parser. The names are redis-benchmark's. LRANGE of 450, a line
-  of 2013 that it no longer has, is passed to it as a command; so are all LRANGEs and the preceding
-  LPUSH, since each of its own lines for them pushes again.
-- Tables ``000 push`` and ``000 pop``: the rows that the 2018 report left empty; values of 129
-  bytes, one client, 100,000 commands, or 500,000 with ``-P 1000``. They only push or only pop; the
-  other rows of these tables do both in turn. RPOP starts with a full list. The rows of LRANGE_100
-  count commands; the number of items is in the metadata as ``items``.
-- Table ``001 connections``: SETs over one connection, over a new one for each (the pool's is closed
-  after each command), and with a new ``redis.Redis()`` for each, over a unix socket and TCP.
-
 The contenders take turns line by line, each in a database of its own. redis-benchmark runs each
 line as a process: its time is computed from the rate it prints, the server's CPU time covers the
 whole process. After each line the server's count of commands is checked, and after a round the
 contents of the databases. Clients that send one command at a time share one core with the server
-(``cores.py`` says why), except in the rows of ``two cores``; the metadata of each value has the
-server's context switches and the load.
-
-    python bench/redis_benchmark.py -o redis_benchmark.json       # about 10 minutes
-    python bench/redis_benchmark.py --fast --commands 1000
+(``cores.py`` says why), except in the rows of ``two cores``.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
-from itertools import product
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import psutil
 import redis
 from cores import one_core, take_noted, two_cores
-from redis_py_client import redis_py
 from results import Result
-from turns import arguments, finish, show
+from script import run_script
+from servers import PARSERS, Server, running
+from turns import NotAvailable, Timed, show
 
-from fastresp import TransportError, mass_insert
+from fastresp import mass_insert
 from fastresp.cli.demo.generators import PAYLOAD
-from fastresp.cli.demo.methods import Workbench
 from fastresp.server.local_server import find_program
 
 BENCHMARK = "redis-benchmark"
@@ -59,7 +45,6 @@ DEPTH = 1_000
 MORE, MORE_PIPELINED = 10, 50
 # Commands of each line in the warm-up round.
 WARM = 100
-PARSERS = {"PythonParser": "PythonParser", "hiredis": "HiredisParser"}
 
 DATA = "xxx"
 ELEMENT = "element:__rand_int__"
@@ -113,27 +98,29 @@ def name_of(line: str) -> str:
     return re.split(r"[ _]", line)[0].lower()
 
 
+WAYS = ("one connection", "a connection per command", "a client per command")
 NAMES = {name_of(line) for line in (*SAME, *RANGES)}
 
 
-class Server:
-    """The server, and redis-benchmark for it."""
+class Benchmarked(Server):
+    """A server, and redis-benchmark for it."""
 
-    def __init__(self, workbench: Workbench) -> None:
-        self.url = workbench.server.url
-        self.socket = workbench.server.socket
-        self.port = int(workbench.url.rpartition(":")[2])
-        self.client: Any = workbench.client
-        self.process = psutil.Process(workbench.server.process.pid)
+    def __init__(self, server: Server) -> None:
+        super().__init__(server.local, server.tcp.where)
         self.program = find_program("benchmark")
 
-    def where(self, tcp: bool = False) -> list[str]:
-        return ["-h", "127.0.0.1", "-p", str(self.port)] if tcp else ["-s", str(self.socket)]
-
     def rates(self, commands: int, *options: str, tcp: bool = False) -> dict[str, float]:
-        """Run redis-benchmark; return commands per second, by the names that it prints."""
-        assert self.program is not None  # not called without it
-        command = [self.program, *self.where(tcp), "-c", "1", "-n", str(commands), "--csv"]
+        """Run redis-benchmark; return commands per second, by the names that it prints.
+
+        Raises:
+            NotAvailable: there is no redis-benchmark.
+        """
+        if self.program is None:
+            raise NotAvailable(MISSING)
+        where = ["-s", str(self.unix.where)]
+        if tcp:
+            where = ["-h", "127.0.0.1", "-p", str(self.tcp.where)]
+        command = [self.program, *where, "-c", "1", "-n", str(commands), "--csv"]
         done = subprocess.run([*command, *options], capture_output=True, text=True)
         lines = list(csv.reader(done.stdout.splitlines()))
         rates = {line[0]: float(line[1]) for line in lines if len(line) > 1 and line[1] != "rps"}
@@ -141,30 +128,18 @@ class Server:
             sys.exit(f"{BENCHMARK} failed: {done.stderr.strip() or 'it printed nothing'}")
         return rates
 
-    def take_rate(
-        self,
-        result: Result,
-        keep: bool,
-        commands: int,
-        *options: str,
-        tcp: bool = False,
-        **details: Any,
-    ) -> None:
-        """Add redis-benchmark's time for one line, computed from the rate it prints."""
+    def seconds(self, commands: int, *options: str, tcp: bool = False) -> float:
+        """Return redis-benchmark's time for one line, computed from the rate it prints.
 
-        def run() -> float:
-            [rate] = self.rates(commands, *options, tcp=tcp).values()
-            return commands / rate
+        Raises:
+            NotAvailable: there is no redis-benchmark.
+        """
+        [rate] = self.rates(commands, *options, tcp=tcp).values()
+        return commands / rate
 
-        keep = keep and not result.reason
-        if not take_noted(result, run, self.process, keep, **details) and keep:
-            result.reason = TOO_SHORT
-            result.values.clear()
-            result.details.clear()
-
-    def empty(self) -> None:
+    def clear(self) -> None:
         """Remove all keys, and reset the server's counts."""
-        self.client.flushall()
+        self.empty()
         self.client.config_resetstat()
 
     def check_calls(self, what: str, name: str, count: int) -> None:
@@ -178,8 +153,43 @@ class Server:
             sys.exit(f"{what}: the server executed {found} instead of {count:,} {name}")
 
 
+@dataclass
+class Turn:
+    """A row, and how it is measured; each function gets the number of commands.
+
+    Attributes:
+        prepare: called before it, untimed.
+        run: sends the commands.
+        check: called after it, untimed.
+        cores: places the server and this process.
+        warm: number of commands in the warm-up round.
+    """
+
+    result: Result
+    prepare: Callable[[int], object]
+    run: Callable[[int], object]
+    check: Callable[[int], object]
+    cores: Callable[[int], AbstractContextManager[object]] = one_core
+    warm: int = WARM
+
+    def take(self, server: Server, keep: bool) -> None:
+        if self.result.reason:
+            return
+        count = self.result.operations if keep else self.warm
+        show(f"{self.result.table}: {self.result.row} {self.result.parser}")
+        self.prepare(count)
+        try:
+            with self.cores(server.process.pid):
+                run = partial(self.run, count)
+                if not take_noted(self.result, run, server.process, keep) and keep:
+                    raise NotAvailable(TOO_SHORT)
+        except NotAvailable as error:
+            self.result.leave_out(str(error))
+        else:
+            self.check(count)
+
+
 def contents(client: Any) -> dict[str, object]:
-    """Return the contents of a database: sizes, and the values of strings."""
     sizes: dict[str, Callable[[str], object]] = {
         "string": client.get,
         "list": client.llen,
@@ -193,200 +203,163 @@ def contents(client: Any) -> dict[str, object]:
     return {key.partition(":")[0]: sizes[client.type(key).decode()](key) for key in keys}
 
 
-class Lines:
-    """Table ``001 redis-benchmark``."""
+def lines_of(server: Benchmarked) -> list[str]:
+    """Return the lines that redis-benchmark prints; without it, those that redis-py can run."""
+    if server.program is None:
+        return [*SAME, NEEDED, *RANGES]
+    lines = list(server.rates(WARM))
+    if not any("first 450" in line for line in lines):
+        lines.insert(lines.index(RANGES[1]) + 1, GONE)
+    return lines
 
-    TABLE = "001 redis-benchmark"
 
-    def __init__(self, server: Server, commands: int) -> None:
-        self.server = server
-        self.commands = commands
-        self.clients: dict[str, Any] = {
-            name: redis_py(server.socket, known, database)
-            for database, (name, known) in enumerate(PARSERS.items(), 1)
-        }
-        # The lines that it prints, in its order; without it, the commands that redis-py can run.
-        self.lines = [*SAME, NEEDED, *RANGES]
-        if server.program:
-            self.lines = list(server.rates(WARM))
-            if not any("first 450" in line for line in self.lines):
-                self.lines.insert(self.lines.index(RANGES[1]) + 1, GONE)
-        self.results = {
-            (line, by): Result(self.TABLE, line, by, commands)
-            for line in self.lines
-            for by in (BENCHMARK, *PARSERS)
-        }
-        for (line, by), result in self.results.items():
+def same_commands(
+    server: Benchmarked, clients: dict[str, Any], line: str, commands: int
+) -> Iterator[Turn]:
+    """Yield the rows of a line in table ``001 redis-benchmark``."""
+    command = command_of(line)
+
+    def turn(by: str) -> Turn:
+        result = Result("001 redis-benchmark", line, by, commands)
+        if by != BENCHMARK and command is None:
+            unknown = "this script does not know this line of redis-benchmark"
+            result.reason = NO_COMMAND.get(line, unknown)
+
+        def prepare(count: int) -> None:
+            server.client.config_resetstat()
+
+        def run(count: int) -> float | None:
             if by == BENCHMARK:
-                result.reason = "" if server.program else MISSING
-            elif command_of(line) is None:
-                unknown = "this script does not know this line of redis-benchmark"
-                result.reason = NO_COMMAND.get(line, unknown)
-        self.turns = [key for key, result in self.results.items() if not result.reason]
-
-    def run(self, keep: bool) -> None:
-        """Run each line with each contender, starting with an empty database."""
-        commands = self.commands if keep else WARM
-        self.server.empty()
-        with one_core(self.server.process.pid):
-            for line, by in self.turns:
-                show(f"{self.TABLE}: {line} {by}")
-                self.server.client.config_resetstat()
-                self.turn(line, by, commands, keep)
-                if command_of(line):
-                    self.server.check_calls(f"{line} {by}", name_of(line), commands)
-        self.check()
-
-    def turn(self, line: str, by: str, commands: int, keep: bool) -> None:
-        result = self.results[line, by]
-        if by == BENCHMARK:
-            self.server.take_rate(result, keep, commands, *options_of(line))
-            return
-        client, command = self.clients[by], command_of(line)
-        assert command is not None  # otherwise it has no turn
-
-        def run() -> None:
-            for _ in range(commands):
+                return server.seconds(count, *options_of(line))
+            client = clients[by]
+            for _ in range(count):
                 command(client)
+            return None
 
-        take_noted(result, run, self.server.process, keep)
+        def check(count: int) -> None:
+            if command:
+                server.check_calls(f"{line} {by}", name_of(line), count)
 
-    def check(self) -> None:
-        """End the program unless all left the same data."""
-        databases = dict(self.clients)
-        if self.server.program and all(
-            command_of(each) or each in NO_COMMAND for each in self.lines
-        ):
-            databases[BENCHMARK] = self.server.client
-        held = {by: contents(client) for by, client in databases.items()}
-        first, *others = held.values()
-        if any(other != first for other in others):
-            sys.exit(f"{self.TABLE}: the contenders left different data: {held}")
+        return Turn(result, prepare, run, check)
+
+    for by in (BENCHMARK, *PARSERS):
+        yield turn(by)
 
 
-class EmptyRows:
-    """The rows that the 2018 report left empty."""
+def check_contents(server: Benchmarked, clients: dict[str, Any], lines: list[str]) -> None:
+    """End the program unless all contenders left the same data."""
+    databases = dict(clients)
+    if server.program and all(command_of(each) or each in NO_COMMAND for each in lines):
+        databases[BENCHMARK] = server.client
+    held = {by: contents(client) for by, client in databases.items()}
+    first, *others = held.values()
+    if any(other != first for other in others):
+        sys.exit(f"the contenders left different data: {held}")
 
-    def __init__(self, server: Server, commands: int) -> None:
-        self.server = server
-        self.results: list[tuple[Result, str, int]] = []
-        for depth, pipelined in ((1, ""), (DEPTH, f" -P {DEPTH}")):
-            more = MORE if depth == 1 else MORE_PIPELINED
-            count = commands * more // DEPTH * DEPTH
-            row = f"{BENCHMARK} -c 1 -d {len(PAYLOAD)}{pipelined}"
-            self.results.append((Result("000 push", row, "", count), "LPUSH", depth))
-            self.results.append((Result("000 pop", f"{row} (RPOP)", "", count), "RPOP", depth))
-            if depth == 1:
-                of_ranges = Result("000 pop", f"{row} (LRANGE_100)", "", count)
-                self.results.append((of_ranges, RANGES[0], 1))
-        for result, _, _ in self.results:
-            result.reason = "" if server.program else MISSING
 
-    def run(self, keep: bool) -> None:
-        for result, line, depth in self.results if self.server.program else ():
-            show(f"{result.table}: {result.row}")
-            count = result.operations if keep else max(WARM, depth)
-            self.server.empty()
+def empty_rows(server: Benchmarked, commands: int) -> Iterator[Turn]:
+    """Yield the rows that the 2018 report left empty."""
+
+    def turn(table: str, row: str, line: str, depth: int, count: int) -> Turn:
+        def prepare(count: int) -> None:
+            server.clear()
             if line != "LPUSH":
                 items = (("LPUSH", "mylist", PAYLOAD) for _ in range(count))
-                mass_insert(items, server=self.server.url, transport="socket")
-                self.server.client.config_resetstat()
+                mass_insert(items, server=server.url, transport="socket")
+                server.client.config_resetstat()
+
+        def run(count: int) -> Timed:
             options = "-d", str(len(PAYLOAD)), "-P", str(depth), *options_of(line)
             more = {"items": 100 * count} if line == RANGES[0] else {}
-            with one_core(self.server.process.pid) if depth == 1 else nullcontext():
-                self.server.take_rate(result, keep, count, *options, **more)
-            self.server.check_calls(result.row, name_of(line), count)
+            return Timed(server.seconds(count, *options), more)
+
+        def check(count: int) -> None:
+            server.check_calls(row, name_of(line), count)
             # Every pop must have returned an item.
-            left = self.server.client.llen("mylist")
+            left = server.client.llen("mylist")
             if left != (0 if line == "RPOP" else count):
-                sys.exit(f"{result.row}: {left:,} of {count:,} items are left")
+                sys.exit(f"{row}: {left:,} of {count:,} items are left")
+
+        cores = one_core if depth == 1 else nullcontext
+        result = Result(table, row, "", count)
+        return Turn(result, prepare, run, check, cores, warm=max(WARM, depth))
+
+    for depth, pipelined in ((1, ""), (DEPTH, f" -P {DEPTH}")):
+        count = commands * (MORE if depth == 1 else MORE_PIPELINED) // DEPTH * DEPTH
+        row = f"{BENCHMARK} -c 1 -d {len(PAYLOAD)}{pipelined}"
+        yield turn("000 push", row, "LPUSH", depth, count)
+        yield turn("000 pop", f"{row} (RPOP)", "RPOP", depth, count)
+        if depth == 1:
+            yield turn("000 pop", f"{row} (LRANGE_100)", RANGES[0], depth, count)
 
 
-class Connections:
-    """Table ``001 connections``."""
+def connections(server: Benchmarked, commands: int, fewer: int) -> Iterator[Turn]:
+    """Yield the rows of table ``001 connections``: with a connection for each of fewer commands."""
 
-    TABLE = "001 connections"
-    WAYS = ("one connection", "a connection per command", "a client per command")
-    TWO_CORES = ", two cores"
+    def turn(place: str, way: str, by: str, cores: Any, words: str) -> Turn:
+        row, address = f"{place}, {way}{words}", server.tcp if place == "TCP" else server.unix
+        result = Result("001 connections", row, by, commands if way == WAYS[0] else fewer)
+        if by == BENCHMARK and way == WAYS[2]:
+            result.reason = "redis-benchmark creates its clients beforehand"
+        where: dict[str, Any] = {"port": address.where}
+        if place != "TCP":
+            where = {"unix_socket_path": str(address.where)}
 
-    def __init__(self, server: Server, commands: int, connections: int) -> None:
-        self.server = server
-        ways = (*self.WAYS, *(way + self.TWO_CORES for way in self.WAYS[:2]))
-        self.results: dict[tuple[str, str, str], Result] = {}
-        for place, way, by in product(("unix socket", "TCP"), ways, (BENCHMARK, "hiredis")):
-            count = commands if way.startswith(self.WAYS[0]) else connections
-            result = Result(self.TABLE, f"{place}, {way}", by, count)
+        one = address.client()
+
+        def run(count: int) -> float | None:
             if by == BENCHMARK:
-                result.reason = "" if server.program else MISSING
-                if way == self.WAYS[2]:
-                    result.reason = "redis-benchmark creates its clients beforehand"
-            self.results[place, way, by] = result
-        self.turns = [key for key, result in self.results.items() if not result.reason]
-
-    def run(self, keep: bool) -> None:
-        for place, way, by in self.turns:
-            result = self.results[place, way, by]
-            commands = result.operations if keep else WARM
-            show(f"{self.TABLE}: {result.row} {by}")
-            self.server.empty()
-            cores = two_cores if way.endswith(self.TWO_CORES) else one_core
-            with cores(self.server.process.pid):
-                if by == BENCHMARK:
-                    reused = "1" if way.startswith(self.WAYS[0]) else "0"
-                    options = "-t", "set", "-k", reused
-                    self.server.take_rate(result, keep, commands, *options, tcp=place == "TCP")
-                else:
-                    self.run_redis_py(result, commands, place, way, keep)
-            self.server.check_calls(f"{result.row} {by}", "set", commands)
-
-    def run_redis_py(self, result: Result, commands: int, place: str, way: str, keep: bool) -> None:
-        where: dict[str, Any] = {"unix_socket_path": str(self.server.socket)}
-        if place == "TCP":
-            where = {"port": self.server.port}
-
-        def over_one() -> None:
-            for _ in range(commands):
+                reused = "1" if way == WAYS[0] else "0"
+                return server.seconds(count, "-t", "set", "-k", reused, tcp=place == "TCP")
+            if way == WAYS[2]:
+                for _ in range(count):
+                    with redis.Redis(**where, protocol=2) as client:
+                        client.set("key:__rand_int__", DATA)
+                return None
+            for _ in range(count):
                 one.set("key:__rand_int__", DATA)
+                if way == WAYS[1]:
+                    one.connection_pool.disconnect()
+            return None
 
-        def over_many() -> None:
-            for _ in range(commands):
-                one.set("key:__rand_int__", DATA)
-                one.connection_pool.disconnect()
+        def check(count: int) -> None:
+            server.check_calls(f"{row} {by}", "set", count)
 
-        def by_many() -> None:
-            for _ in range(commands):
-                with redis.Redis(**where, protocol=2) as client:
-                    client.set("key:__rand_int__", DATA)
+        return Turn(result, lambda count: server.clear(), run, check, cores)
 
-        one = redis_py(self.server.port if place == "TCP" else self.server.socket, "HiredisParser")
-        runs = dict(zip(self.WAYS, (over_one, over_many, by_many), strict=True))
-        run = runs[way.removesuffix(self.TWO_CORES)]
-        take_noted(result, run, self.server.process, keep)
-        one.close()
+    for place in ("unix socket", "TCP"):
+        for way, cores, words in (
+            *((way, one_core, "") for way in WAYS),
+            *((way, two_cores, ", two cores") for way in WAYS[:2]),
+        ):
+            for by in (BENCHMARK, "hiredis"):
+                yield turn(place, way, by, cores, words)
 
 
-def main() -> None:
-    """Measure, print the tables, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=10, fast_rounds=5)
-    parser.add_argument("--commands", type=int, default=COMMANDS, help="commands in each line")
-    args = parsed()
+def compare(args: argparse.Namespace) -> list[Result]:
     if args.commands < WARM:
-        parser.error(f"--commands must be {WARM} or more")
-    try:
-        with Workbench.open(tcp=True) as workbench:
-            server = Server(workbench)
-            lines = Lines(server, args.commands)
-            empty_rows = EmptyRows(server, args.commands)
-            over = Connections(server, args.commands, min(CONNECTIONS, args.commands))
-            for number in range(args.rounds + 1):
-                for each in (lines, empty_rows, over):
-                    each.run(keep=number > 0)
-    except TransportError as error:
-        sys.exit(str(error))
+        raise SystemExit(f"--commands must be {WARM} or more")
+    with running() as plain:
+        server = Benchmarked(plain)
+        clients = {by: server.unix.client(by, number) for number, by in enumerate(PARSERS, 1)}
+        lines = lines_of(server)
+        same = [
+            turn for line in lines for turn in same_commands(server, clients, line, args.commands)
+        ]
+        others = [
+            *connections(server, args.commands, min(CONNECTIONS, args.commands)),
+            *empty_rows(server, args.commands),
+        ]
+        for number in range(args.rounds + 1):
+            server.empty()
+            for turn in same:
+                turn.take(server, keep=number > 0)
+            check_contents(server, clients, lines)
+            for turn in others:
+                turn.take(server, keep=number > 0)
     show("")
-    rows = [*lines.results.values(), *over.results.values()]
-    finish([*rows, *(result for result, _, _ in empty_rows.results)], args.output)
+    return [turn.result for turn in (*same, *others)]
 
 
 if __name__ == "__main__":
-    main()
+    run_script(__doc__, compare, 10, 5, commands=("commands in each line", COMMANDS))

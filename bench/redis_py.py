@@ -1,51 +1,28 @@
 """Gains of ``fastresp.redis_py``: in packing a pipeline of redis-py, and in executing it.
 
-The work is a pipeline of 10,000 SETs with distinct keys and values of 129 bytes: ``pack_commands``
-alone, and ``execute()`` with a real server on a unix socket, sync and asyncio. The packers are
-redis-py's in Python, redis-py's with hiredis, and fastresp's; hiredis always parses the replies.
-The contenders take turns within a round; a value is the time of one call.
-
-    python bench/redis_py.py -o redis_py.json
-    python bench/redis_py.py --fast
+The packers are redis-py's in Python, redis-py's with hiredis, and fastresp's; hiredis always parses
+the replies.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
 import redis
 import redis.asyncio
-from common import commands
-from redis.connection import PythonRespSerializer
+from commands import commands
 from results import Result
-from turns import Contender, arguments, finish, measure
+from script import run_script
+from servers import python_packer, running
+from turns import Contender, entries, measure
 
 from fastresp.redis_py import speed_up
-from fastresp.server.local_server import LocalServer
 
 COUNT = 10_000
 OURS = "fastresp"
-
-
-def python_packer() -> PythonRespSerializer:
-    """Return redis-py's own packer, which it uses without hiredis."""
-    connection = redis.Connection()
-    return PythonRespSerializer(connection._buffer_cutoff, connection.encoder.encode)
-
-
-def clients(url: str) -> dict[str, Any]:
-    """Return a connected client for each packer."""
-    made: dict[str, Any] = {
-        "redis-py, Python": redis.Redis.from_url(url, command_packer=python_packer()),
-        "redis-py, hiredis": redis.Redis.from_url(url),
-        OURS: speed_up(redis.Redis.from_url(url)),
-    }
-    for client in made.values():
-        client.ping()
-    return made
 
 
 def packing(client: Any) -> Contender:
@@ -72,43 +49,37 @@ def executing(client: Any, loop: asyncio.AbstractEventLoop) -> Contender:
     return run
 
 
-def compare(
-    part: str, make: Callable[[Any], Contender], clients: dict[str, Any], rounds: int
-) -> list[Result]:
-    """Time the clients in turn."""
-    made = [
-        (Result("redis_py", f"{part}, {name}", "", COUNT), make(client))
-        for name, client in clients.items()
-    ]
-    measure(made, rounds)
-    return [result for result, _ in made]
-
-
-def main() -> None:
-    """Measure, print the tables, write the results."""
-    _, parsed = arguments(__doc__.splitlines()[0], rounds=50, fast_rounds=10)
-    args = parsed()
+def compare(args: argparse.Namespace) -> list[Result]:
     loop = asyncio.new_event_loop()
-
-    def execute(client: Any) -> Contender:
-        return executing(client, loop)
-
-    with LocalServer() as server:
-        sync = clients(server.url)
-        asynchronous = {
-            "redis-py, Python": redis.asyncio.Redis.from_url(server.url),
-            OURS: speed_up(redis.asyncio.Redis.from_url(server.url)),
+    with running() as server:
+        url = server.url
+        sync: dict[str, Any] = {
+            "redis-py, Python": redis.Redis.from_url(url, command_packer=python_packer()),
+            "redis-py, hiredis": redis.Redis.from_url(url),
+            OURS: speed_up(redis.Redis.from_url(url)),
         }
-        results = [
-            *compare("pack_commands", packing, sync, args.rounds),
-            *compare("execute", execute, sync, args.rounds),
-            *compare("execute in asyncio", execute, asynchronous, args.rounds),
-        ]
-        for client in asynchronous.values():
+        for client in sync.values():
+            client.ping()
+        in_asyncio: dict[str, Any] = {
+            "redis-py, Python": redis.asyncio.Redis.from_url(url),
+            OURS: speed_up(redis.asyncio.Redis.from_url(url)),
+        }
+        made = []
+        for part, clients in (
+            ("pack_commands", sync),
+            ("execute", sync),
+            ("execute in asyncio", in_asyncio),
+        ):
+            runs = {
+                name: packing(client) if part == "pack_commands" else executing(client, loop)
+                for name, client in clients.items()
+            }
+            made += measure(entries("redis_py", runs, COUNT, prefix=f"{part}, "), args.rounds)
+        for client in in_asyncio.values():
             loop.run_until_complete(client.aclose())
     loop.close()
-    finish(results, args.output)
+    return made
 
 
 if __name__ == "__main__":
-    main()
+    run_script(__doc__, compare, 50, 10)

@@ -18,19 +18,6 @@ from typing import Any
 
 import pyperf
 
-__all__ = [
-    "NOISY",
-    "Result",
-    "load",
-    "merged",
-    "missing_path",
-    "name_of",
-    "publish",
-    "save",
-    "save_missing",
-    "spread",
-]
-
 # A row with a larger spread is measured again, and marked if it stays so.
 NOISY = 0.25
 # How many values a row of many rounds keeps.
@@ -95,6 +82,10 @@ class Result:
         self.values.append(value)
         self.details.append(details)
 
+    def leave_out(self, reason: str) -> None:
+        """Remove its values, and set the reason why."""
+        self.values, self.details, self.reason = [], [], reason
+
     def settle(self) -> None:
         """Keep the least time of each third of the rounds, and set the others aside.
 
@@ -111,7 +102,6 @@ class Result:
         self.values, self.details = map(list, zip(*(pairs[i] for i in sorted(least)), strict=True))
 
     def rates(self) -> list[float]:
-        """Return operations per second, for each value."""
         return [self.operations / value for value in self.values]
 
     def of(self, detail: str) -> list[float]:

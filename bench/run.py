@@ -59,7 +59,6 @@ class Benchmark:
     smoke: str = "--rounds 1"
 
     def command(self, mode: str) -> list[str]:
-        """Return the command line, without the output."""
         extra = {"full": "", "fast": self.fast, "smoke": self.smoke}[mode]
         return ["python", f"bench/{self.script}.py", *shlex.split(f"{self.always} {extra}")]
 
@@ -127,7 +126,6 @@ def _processor() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the programs and packages used."""
     return _programs() | _packages()
 
 
@@ -238,7 +236,6 @@ def measure_noisy_again(name: str, command: list[str], first: Path) -> bool:
 
 
 def measure(name: str, mode: str, folder: Path) -> bool:
-    """Run one script; keep its results only on success; return whether it succeeded."""
     path, parts = folder / f"{name}.json", folder / f"{name}.part.json"
     command = BENCHMARKS[name].command(mode)
     print(f"\n== {name}: {shlex.join(command)}", flush=True)
@@ -301,7 +298,6 @@ def prepare(folder: Path, mode: str, anew: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Run the scripts without results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--fast", action="store_true", help="fewer rounds, and no second run")

@@ -1,25 +1,17 @@
 """Loads of a whole local cluster, and ``redis-cli --pipe`` for each node, for ``scale.py``.
 
-1,000,000 SETs with distinct keys and values of 129 bytes go into clusters of 3 to 12 primaries, and
-of 3 with a replica each, in turn:
-
-- ``fastresp``: one loader process with ``mass_insert``, from rows or from columns;
-- ``redis-cli --pipe``: one ``redis-cli --pipe`` for each primary, concurrently, each reading a
-  ready-made file of the commands for its node. A value is the time until the last one has ended.
-
 Clients have the last core; the nodes share the other cores, with two cores the first. So a load
 takes at least the total CPU time of the nodes on one core (``server_cpu``), and no more if they
-never wait for the client. The CPU time of the slowest node is ``node_cpu``. With ``--free`` the
-system places all processes. The nodes are emptied before each load. After it each primary must have
-the keys of its slots, and each replica as many; ``key_bytes`` is the memory of a key.
+never wait for the client. The CPU time of the slowest node is ``node_cpu``. After each load each
+primary must have the keys of its slots, and each replica as many; ``key_bytes`` is the memory of a
+key.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import astuple, dataclass
 from functools import partial
@@ -30,19 +22,15 @@ from typing import Any, Self
 
 import redis
 from cores import CpuTimes, Places, apart
-from loader import SOURCES, Loader, add, rows
+from loader import SOURCES, Loader, rows, timed
+from redis.crc import key_slot
 from results import Result
-from turns import cpu_seconds, show
+from servers import LocalCluster
+from turns import Contender, Timed, cpu_seconds, entries, measure
 
 from fastresp import dump
 from fastresp.resp.slots import SLOTS
 from fastresp.server.local_server import find_program
-
-sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
-
-from local_cluster import LocalCluster, free_port
-
-__all__ = ["ROWS", "Setup", "free_port", "measure_clusters"]
 
 ROWS = 1_000_000
 VALUE = 129
@@ -76,8 +64,6 @@ class Shares:
         self._count = count
 
     def __enter__(self) -> Self:
-        from redis.crc import key_slot
-
         first = [number * SLOTS // self._primaries for number in range(self._primaries)]
         shares: list[list[tuple[str, str]]] = [[] for _ in first]
         for row in rows(self._count, VALUE):
@@ -146,7 +132,6 @@ class Cluster:
         return (self._memory() - self._empty_bytes) / sum(self._shares.keys)
 
     def _empty(self) -> None:
-        """Delete all keys, including the replicas'."""
         for client in self._primaries():
             client.execute_command("FLUSHALL", "SYNC")
         self._wait()
@@ -170,37 +155,33 @@ class Cluster:
         return CpuTimes([node.process.pid for node in self._cluster.nodes], self._places)
 
 
-def measure_clusters(
-    setups: Sequence[Setup], count: int, rounds: int, *, free: bool = False
-) -> list[Result]:
-    """Load clusters in each way, in rounds.
+def measure_cluster(setup: Setup, count: int, rounds: int, *, free: bool) -> list[Result]:
+    """Load a cluster in each way, in turn.
 
     Args:
-        setups: the clusters, one after another.
         count: number of rows.
-        rounds: number of loads in each way.
         free: let the system place nodes and clients.
     """
-    return [row for setup in setups for row in _measure_cluster(setup, count, rounds, free)]
-
-
-def _measure_cluster(setup: Setup, count: int, rounds: int, free: bool) -> list[Result]:
     program = find_program("cli")
-    ours = {source: Result(TABLE, f"{setup} fastresp {source}", "", count) for source in SOURCES}
-    direct = Result(TABLE, f"{setup} redis-cli --pipe", "", count)
-    if program is None:
-        direct.reason = "redis-cli is missing"
     with Shares(setup.primaries, count) as shares, LocalCluster(*astuple(setup)) as running:
         pids = [node.process.pid for node in running.nodes]
         with nullcontext({}) if free else apart(pids) as places:
             cluster = Cluster(running, setup, shares, places)
-            ways = [(ours[source], partial(cluster.load, source)) for source in SOURCES]
-            if program is not None:
-                ways.append((direct, partial(cluster.load_directly, str(program))))
-            for number in range(1, rounds + 1):
-                for result, load in ways:
-                    show(f"round {number} of {rounds}: {result.row}")
+
+            def checked(row: str, load: Callable[[], dict[str, Any]]) -> Contender:
+                def run() -> Timed:
                     facts = load() | {"free": int(free)}
-                    facts["key_bytes"] = cluster.check(result.row)
-                    add(result, number, facts["seconds"], facts)
-    return [*ours.values(), direct]
+                    facts["key_bytes"] = cluster.check(f"{setup} {row}")
+                    return timed(facts["seconds"], facts)
+
+                return run
+
+            loads = {f"fastresp {source}": partial(cluster.load, source) for source in SOURCES}
+            runs: dict[str, Contender | str] = {"redis-cli --pipe": "redis-cli is missing"}
+            if program is not None:
+                loads["redis-cli --pipe"] = partial(cluster.load_directly, str(program))
+            runs = {row: checked(row, load) for row, load in loads.items()} | {
+                row: reason for row, reason in runs.items() if row not in loads
+            }
+            contenders = entries(TABLE, runs, count, prefix=f"{setup} ")
+            return measure(contenders, rounds, warm_up=False)

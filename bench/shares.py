@@ -1,12 +1,11 @@
 """CPU time of Python clients by function class: the profiles of the 2018 report, and fastresp.
 
-The work is that of ``buffer.py``: 1,000 messages pushed and 1,000 popped, a hundred times, each
-message processed. The profiler is cProfile with the CPU clock of the process, so waiting for the
-server does not count. redis-cli is a separate process; its CPU time is in the metadata as
-``child_cpu``. A value is the seconds of a class of functions and all their callees (if they call
-one another, only the outermost counts). In the metadata, ``share`` is its percentage of the whole;
+The work is that of ``buffer.py``. The profiler is cProfile with the CPU clock of the process, so
+waiting for the server does not count. redis-cli is a separate process; its CPU time is in the
+metadata as ``child_cpu``. A value is the seconds of a class of functions and all their callees (if
+they call one another, only the outermost counts). ``share`` is its percentage of the whole;
 ``wall_share`` is the same from a profile of the wall clock, where waiting for a reply counts as
-receiving it, as it probably did in the report:
+receiving it, as it probably did in the report. The classes:
 
 - ``processing``: ``process_message``, which the report leaves out: ``json.loads`` and a count;
 - ``receiving``: redis-py's ``read_response``; all of fastresp's ``ListBuffer.pop``, with its
@@ -19,13 +18,11 @@ receiving it, as it probably did in the report:
 
 The profiler adds time to each call, so functions that call many small ones seem too expensive, as
 in the report.
-
-    python bench/shares.py -o shares.json        # about 10 minutes
-    python bench/shares.py --fast --iterations 2
 """
 
 from __future__ import annotations
 
+import argparse
 import cProfile
 import json
 import pstats
@@ -36,16 +33,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import buffer
-from redis_py_client import redis_py
 from results import Result
-from turns import arguments, finish, show
-
-from fastresp.server.local_server import LocalServer
+from script import run_script
+from servers import PARSERS, Server, running
+from turns import show
 
 TABLE = "000 shares"
 ITERATIONS = 100
 FAST_ITERATIONS = 20
-PARSERS = {"PythonParser": "PythonParser", "hiredis": "HiredisParser"}
 
 # By class, the end of a function's file and its name, as in pstats. "~" is C, which counts only
 # where a function of buffer.py calls it.
@@ -63,9 +58,9 @@ CLASSES: dict[str, tuple[tuple[str, str], ...]] = {
         ("fastresp/lists/buffer.py", "push"),
     ),
     "generation": (
-        ("fastresp/generators.py", "by_named_format"),
-        ("fastresp/generators.py", "by_concatenation"),
-        ("fastresp/generators.py", "by_text_substitution"),
+        ("demo/generators.py", "by_named_format"),
+        ("demo/generators.py", "by_concatenation"),
+        ("demo/generators.py", "by_text_substitution"),
         ("~", "<method 'encode' of 'str' objects>"),
     ),
 }
@@ -83,7 +78,6 @@ def process(messages: list[Any]) -> int:
 
 
 def class_of(function: Function) -> str:
-    """Return the class of a function, or an empty string."""
     file, _, name = function
     for kind, members in CLASSES.items():
         if any(file.endswith(where) and name == known for where, known in members):
@@ -117,21 +111,22 @@ def push_and_pop(way: buffer.Way, iterations: int) -> int:
     return popped
 
 
-def ways(server: LocalServer) -> Iterator[tuple[str, str, Callable[[], buffer.Way]]]:
+def ways(server: Server) -> Iterator[tuple[str, str, Callable[[], buffer.Way]]]:
     """Yield name, parser, and the function that makes each way."""
     of_redis_py: dict[str, Callable[[Any], buffer.Way]] = {
         "naive": buffer.Naive,
         "pipelining": buffer.Pipelining,
         "LRANGE trick": buffer.Ranges,
-        "redis-cli, format": lambda client: buffer.Format(client, server),
-        "redis-cli, concatenation +": lambda client: buffer.Concatenation(client, server),
-        "redis-cli, substitution %": lambda client: buffer.Substitution(client, server),
-        "redis-cli, no generation": lambda client: buffer.NoGeneration(client, server),
     }
-    for parser, known in PARSERS.items():
-        client = redis_py(server.socket, known)
-        for name, make in of_redis_py.items():
-            yield name, parser, lambda make=make, client=client: make(client)
+    for parser in PARSERS:
+        client = server.unix.client(parser)
+        for name, kind in of_redis_py.items():
+            yield name, parser, lambda kind=kind, client=client: kind(client)
+        for name, generate in buffer.GENERATORS.items():
+            make = lambda generate=generate, client=client: buffer.PlainCli(  # noqa: E731
+                client, server, generate
+            )
+            yield name, parser, make
     yield "fastresp ListBuffer", "", lambda: buffer.Buffer(server)
 
 
@@ -155,23 +150,10 @@ def child_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def main() -> None:
-    """Measure, print the shares, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=2, fast_rounds=1)
-    parser.add_argument(
-        "--iterations",
-        type=int,
-        help="times that 1,000 messages are pushed and popped: "
-        f"{ITERATIONS}, or {FAST_ITERATIONS} with --fast",
-    )
-    args = parsed()
-    if args.iterations is None:
-        args.iterations = FAST_ITERATIONS if args.fast else ITERATIONS
-    if args.iterations < 1:
-        parser.error("--iterations must be 1 or more")
+def compare(args: argparse.Namespace) -> list[Result]:
     buffer.process = process
     results: dict[tuple[str, str, str], Result] = {}
-    with LocalServer() as server:
+    with running() as server:
         for number in range(args.rounds + 1):
             for name, reader, make in ways(server):
                 show(f"round {number} of {args.rounds}: {name} {reader}")
@@ -184,12 +166,12 @@ def main() -> None:
                 for kind, taken in seconds.items() if number else ():
                     row = Result(TABLE, f"{name}: {kind}", reader, iterations * buffer.DIVISOR)
                     details = {"share": shares[kind], "wall_share": wall[kind]}
-                    if child:
-                        details["child_cpu"] = child
+                    details |= {"child_cpu": child} if child else {}
                     results.setdefault((name, kind, reader), row).add(taken, **details)
     show("")
-    finish(list(results.values()), args.output)
+    return list(results.values())
 
 
 if __name__ == "__main__":
-    main()
+    what = "times that 1,000 messages are pushed and popped"
+    run_script(__doc__, compare, 2, 1, iterations=(what, ITERATIONS, FAST_ITERATIONS))

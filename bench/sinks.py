@@ -1,6 +1,6 @@
 """Run sinks, servers that count commands and keep nothing (``sink.c``), for ``scale.py``.
 
-python bench/sinks.py 4      # a cluster of four, until Ctrl-C
+As a script it runs some until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from subprocess import PIPE, Popen
 from typing import Any, Self
 
 import redis
-from compiling import NotAvailable, compiled
+from compiling import compiled
+from turns import NotAvailable
 
 from fastresp.resp.slots import SLOTS
 

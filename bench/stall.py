@@ -1,32 +1,27 @@
 """Latency of other clients during a load: PING, once per ms, while 1,000,000 rows are loaded.
 
-The loads are RPUSH on one list, SADD to one set, HSET of one hash and SET with distinct keys, as
-single commands, merged and, but for SET, serialised (the list and the hash are RESTOREd up to
-32 MiB), from rows, over a unix socket. They take turns; RPUSH, the shortest, loads the rows five
-times. The PINGs are sent by another process over its own connection. A value is the 99th
-percentile of their times in one load; the metadata has the longest as ``longest`` and their number
-as ``pings``.
-
-    python bench/stall.py -o stall.json        # about 3 minutes
-    python bench/stall.py --fast --rows 100000
+A value is the 99th percentile of the times of the PINGs in one load.
 """
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import socket
 from collections.abc import Callable, Iterable
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from past import KINDS, ROWS
 from results import Result
-from turns import arguments, finish, show
+from script import run_script
+from servers import running
+from turns import Contender, Timed, entries, measure
 
 from fastresp import mass_insert
-from fastresp.cli.demo.methods import Workbench
 
 # The number of consecutive loads: with fewer PINGs, the 99th percentile would be random.
 LOADS = {"RPUSH": 5, "SADD": 1, "HSET": 1, "SET": 1}
@@ -49,10 +44,10 @@ def ping(path: str, end: Connection) -> None:
     end.send(taken)
 
 
-def during(loads: Iterable[Callable[[], object]], path: str) -> list[float]:
+def during(loads: Iterable[Callable[[], object]], path: Path) -> list[float]:
     """Return the times of the PINGs during loads, sorted."""
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=ping, args=(path, theirs))
+    process = multiprocessing.get_context("spawn").Process(target=ping, args=(str(path), theirs))
     process.start()
     try:
         ours.recv()
@@ -66,40 +61,32 @@ def during(loads: Iterable[Callable[[], object]], path: str) -> list[float]:
     return sorted(taken)
 
 
-def compare(workbench: Workbench, kind: str, count: int, rounds: int) -> list[Result]:
-    """Load in each mode, in turn."""
-    client: Any = workbench.client
+def compare(kind: str, count: int, rounds: int) -> list[Result]:
     template, make, modes = KINDS[kind]
     rows = [make(number) for number in range(count)]
-    results = {mode: Result("stall", f"{kind} {mode}", "", 1) for mode in ("commands", *modes)}
-    for number in range(1, rounds + 1):
-        for mode, result in results.items():
-            show(f"round {number} of {rounds}: {result.row}")
-            client.execute_command("FLUSHALL", "SYNC")
-            options: Any = {"server": workbench.url, "transport": "socket", "mode": mode}
+    with running() as server:
+
+        def loading(mode: str) -> Contender:
+            options: Any = {"server": server.url, "transport": "socket", "mode": mode}
             if mode == "serialize":
                 options["exists"] = "replace"
             load = partial(mass_insert, rows, template, **options)
-            taken = during([load] * LOADS[kind], str(workbench.server.socket))
-            late = taken[len(taken) * 99 // 100]
-            result.add(late, round=number, longest=taken[-1], pings=len(taken))
-    return [*results.values()]
+
+            def run() -> Timed:
+                taken = during([load] * LOADS[kind], server.local.socket)
+                late = taken[len(taken) * 99 // 100]
+                return Timed(late, {"longest": taken[-1], "pings": len(taken)})
+
+            return run
+
+        runs = {mode: loading(mode) for mode in ("commands", *modes)}
+        contenders = entries("stall", runs, prefix=f"{kind} ")
+        return measure(contenders, rounds, before=server.empty, warm_up=False)
 
 
-def main() -> None:
-    """Measure, print the tables, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=7, fast_rounds=3)
-    parser.add_argument("--rows", type=int, default=ROWS, help="rows in each load")
-    args = parsed()
-    if args.rows < 1:
-        parser.error("--rows must be 1 or more")
-    results: list[Result] = []
-    for kind in LOADS:
-        with Workbench.open() as workbench:
-            results += compare(workbench, kind, args.rows, args.rounds)
-    show("")
-    finish(results, args.output)
+def compare_all(args: argparse.Namespace) -> list[Result]:
+    return [row for kind in LOADS for row in compare(kind, args.rows, args.rounds)]
 
 
 if __name__ == "__main__":
-    main()
+    run_script(__doc__, compare_all, 7, 3, rows=("rows in each load", ROWS))

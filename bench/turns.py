@@ -2,73 +2,52 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import resource
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil
 from pathlib import Path
-from statistics import mean
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import psutil
-from pages.data import Results
-from pages.goal import judge
-from pages.goals import GOALS
-from results import Result, save
-from rich.console import Console
-from rich.table import Table
+from results import Result
 
-__all__ = [
-    "Contender",
-    "arguments",
-    "cpu_seconds",
-    "finish",
-    "measure",
-    "print_results",
-    "server_seconds",
-    "show",
-    "take",
-    "timed",
-]
+# The minimum duration of a turn: a fast contender repeats its work.
+TURN_S = 0.1
 
-# A timed function; if it returns a float, this is the time, which it has measured itself.
+
+class NotAvailable(Exception):
+    """A contender, or a program that it needs, is not available here; the message says why."""
+
+
+class Timed(NamedTuple):
+    """The time that a contender has measured itself, or another value, and its details."""
+
+    value: float
+    details: Mapping[str, Any]
+
+
+# A timed function; if it returns a float or Timed, this is the time, which it has measured itself.
 Contender: TypeAlias = Callable[[], object]
+# A row, and what it is the time of, or the reason why it can't be measured.
+Entry: TypeAlias = tuple[Result, Contender | str]
 Servers: TypeAlias = psutil.Process | Sequence[psutil.Process] | None
 
 
-def arguments(
-    description: str, rounds: int, fast_rounds: int, *, only: bool = False
-) -> tuple[argparse.ArgumentParser, Callable[[], argparse.Namespace]]:
-    """Return a parser with the options of all scripts, and a function that runs it.
-
-    Args:
-        description: the first line of the script's docstring.
-        rounds: the default number of rounds.
-        fast_rounds: number of rounds with ``--fast``.
-        only: add the option that chooses contenders by name.
-    """
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("-o", "--output", type=Path, help="write the results as pyperf's JSON")
-    parser.add_argument("--fast", action="store_true", help=f"{fast_rounds} rounds, not {rounds}")
-    parser.add_argument("--rounds", type=int, help="number of rounds")
-    if only:
-        parser.add_argument(
-            "--only", type=lambda names: names.split(","), help="measure only these contenders"
-        )
-
-    def parsed() -> argparse.Namespace:
-        args = parser.parse_args()
-        if args.output and args.output.exists():
-            parser.error(f"{args.output} exists already; remove it or choose another name")
-        args.rounds = args.rounds or (fast_rounds if args.fast else rounds)
-        if args.rounds < 1:
-            parser.error("--rounds must be 1 or more")
-        return args
-
-    return parser, parsed
+def entries(
+    table: str,
+    runs: Mapping[str, Contender | str],
+    operations: int = 1,
+    *,
+    prefix: str = "",
+    parser: str = "",
+) -> list[Entry]:
+    """Return the rows of a table: by name, with a prefix, each with its contender."""
+    return [
+        (Result(table, f"{prefix}{name}", parser, operations), run) for name, run in runs.items()
+    ]
 
 
 def cpu_seconds(server: Servers) -> tuple[float, float]:
@@ -94,13 +73,6 @@ def server_seconds(server: psutil.Process) -> float:
         return float(sum(server.cpu_times()[:2]))
 
 
-def timed(run: Contender) -> float:
-    """Run a contender; return the seconds it took."""
-    start = perf_counter()
-    taken = run()
-    return taken if isinstance(taken, float) else perf_counter() - start
-
-
 def take(
     result: Result,
     run: Contender,
@@ -116,95 +88,90 @@ def take(
     """
     gc.collect()  # the garbage of the previous contender
     before = cpu_seconds(server)
-    taken = timed(run)
+    start = perf_counter()
+    taken = run()
+    seconds = perf_counter() - start
     after = cpu_seconds(server)
+    if isinstance(taken, float):
+        seconds = taken
+    elif isinstance(taken, Timed):
+        seconds, more = taken
+        details |= more
     if keep:
         if server is not None:
-            details["server_cpu"] = after[0] - before[0]
-            details["client_cpu"] = after[1] - before[1]
-        result.add(taken, round=len(result.values) + 1, **details)
-    return taken
+            used = {"server_cpu": after[0] - before[0], "client_cpu": after[1] - before[1]}
+            details = used | details
+        result.add(seconds, **({"round": len(result.values) + 1} | details))
+    return seconds
 
 
 def measure(
-    contenders: Sequence[tuple[Result, Contender]],
+    contenders: Iterable[Entry],
     rounds: int,
     server: Servers = None,
-    between: Contender = lambda: None,
+    *,
+    before: Callable[[Result], object] = lambda result: None,
     after: Callable[[Result], object] = lambda result: None,
-) -> None:
-    """Time contenders in turn, round by round, after one warm-up round.
+    warm_up: bool = True,
+    take: Callable[..., object] = take,
+) -> list[Result]:
+    """Time contenders in turn, round by round, after a warm-up round; return their rows.
+
+    A contender that raises ``NotAvailable`` is left out from then on.
 
     Args:
-        contenders: with the results to add to; a contender is left out if its result has a reason.
-        rounds: number of values for each result.
+        contenders: with the rows to add to.
+        rounds: number of values for each row.
         server: the server, or the nodes of a cluster, for the CPU time.
-        between: called before each contender, untimed.
-        after: called after each contender with its result, untimed, to check its work.
+        before: called before each contender with its row, untimed.
+        after: called after each contender with its row, untimed, to check its work.
+        warm_up: whether there is a warm-up round.
+        take: times a contender once.
     """
-    for number in range(rounds + 1):
+    contenders = [*contenders]
+    for number in range(0 if warm_up else 1, rounds + 1):
         for result, run in contenders:
+            if isinstance(run, str):
+                result.reason = run
             if result.reason:
                 continue
             show(f"{result.table}, round {number} of {rounds}: {result.row} {result.parser}")
-            between()
-            take(result, run, server, keep=number > 0)
-            after(result)
+            before(result)
+            try:
+                take(result, run, server, keep=number > 0)
+            except NotAvailable as error:
+                result.leave_out(str(error))
+            else:
+                after(result)
     show("")
+    return [result for result, _ in contenders]
+
+
+def repeated(work: Callable[[], object], operations: int) -> Callable[[], float]:
+    """Return a contender that repeats its work for ``TURN_S`` and returns the time per operation.
+
+    Args:
+        work: the timed function.
+        operations: number of operations in one call of ``work``.
+    """
+    loops = 0
+
+    def run() -> float:
+        nonlocal loops
+        if not loops:
+            work()  # fills the caches
+            start = perf_counter()
+            work()
+            loops = ceil(TURN_S / (perf_counter() - start))
+        start = perf_counter()
+        for _ in range(loops):
+            work()
+        return (perf_counter() - start) / loops / operations
+
+    return run
 
 
 def show(text: str) -> None:
     """Show the running contender, on a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text[:100]}", end="", file=sys.stderr, flush=True)
-
-
-def print_results(results: Sequence[Result]) -> None:
-    """Print the worst, best and average of each row, and the reasons of missing rows."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    for title in dict.fromkeys(result.table for result in results):
-        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-        table.add_column("")
-        table.add_column("parser")
-        for column in ("worst s", "best s", "average s", "worst/s", "best/s", "average/s"):
-            table.add_column(column, justify="right")
-        rows = [result for result in results if result.table == title]
-        for result in rows:
-            if result.values:
-                times = max(result.values), min(result.values), mean(result.values)
-                cells = [f"{each:.4f}" for each in times]
-                cells += [f"{result.operations / each:,.0f}" for each in times]
-                table.add_row(result.row, result.parser, *cells)
-        console.print()
-        console.print(table)
-        for result in rows:
-            if not result.values:
-                name = " ".join(filter(None, (result.row, result.parser)))
-                # Without markup: rich would read [peers] as a style.
-                words = f"{name}: not available: {result.reason}"
-                console.print(words, highlight=False, markup=False, soft_wrap=True)
-
-
-def print_goals(results: Sequence[Result]) -> None:
-    """Print the goals of these results."""
-    found = Results()
-    for row in results:
-        found.add(row.table.partition(" ")[0], row)
-    for verdict in map(partial(judge, results=found), GOALS):
-        if measured := verdict.measured:
-            goal, sign = verdict.goal, "at most" if verdict.goal.at_most else "at least"
-            wanted = "" if goal.bound is None else f", goal: {sign} {goal.bound:g} {goal.unit}"
-            print(
-                f"{goal.area}: {goal.what}: {measured.figure:.3f} ({measured.low:.3f} to "
-                f"{measured.high:.3f}){wanted}: {verdict.word}"
-            )
-
-
-def finish(results: Sequence[Result], output: Path | None) -> None:
-    """Settle the results, print the tables and the goals, and write the results on request."""
-    for result in results:
-        result.settle()
-    print_results(results)
-    print_goals(results)
-    if output:
-        save(output, results)

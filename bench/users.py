@@ -1,31 +1,22 @@
 """Time to read 10,000 users back, an HMGET of 5 fields each, from a real server on a unix socket.
 
-- ``redis-py``: a pipeline with hiredis, RESP2, lists of bytes;
-- ``iter_replies``: ``fastresp.iter_replies``, the same lists;
-- ``columns``: ``fastresp.fetch_hashes`` with a list of keys, Arrow columns of text;
-- ``pattern``: the same with the pattern ``user:{id}``, which adds a column of ids.
-
-The contenders take turns within a round, after a warm-up round. A value is the time to read all
-users. It includes connecting, except for redis-py, which stays connected. The results are compared
-once. The server's CPU time is a lower bound for all contenders.
-
-    python bench/users.py -o users.json
-    python bench/users.py --fast
+The time of ``redis-py``, which stays connected, does not include connecting; that of the others
+does.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from typing import Any
 
-import psutil
 import pyarrow as pa
-from redis_py_client import redis_py
 from results import Result
-from turns import arguments, finish, measure
+from script import run_script
+from servers import Server, running
+from turns import entries, measure
 
 from fastresp import fetch_hashes, iter_replies, mass_insert
-from fastresp.server.local_server import LocalServer
 
 COUNT = 10_000
 BASE = "redis-py"
@@ -36,7 +27,6 @@ Run = Callable[[], Any]
 
 
 def load(url: str) -> None:
-    """Store the users."""
     rows = (
         {
             "id": index,
@@ -51,12 +41,12 @@ def load(url: str) -> None:
     mass_insert(rows, "HSET user:{id} {**}", server=url, transport="socket")
 
 
-def contenders(server: LocalServer) -> dict[str, Run]:
-    client, url = redis_py(server.socket, "HiredisParser"), server.url
+def contenders(server: Server) -> dict[str, Run]:
+    url = server.url
     command = "HMGET {0} " + " ".join(FIELDS)
 
     def by_redis_py() -> list[Any]:
-        pipeline = client.pipeline(transaction=False)
+        pipeline = server.client.pipeline(transaction=False)
         for key in KEYS:
             pipeline.hmget(key, FIELDS)
         return pipeline.execute()
@@ -70,7 +60,6 @@ def contenders(server: LocalServer) -> dict[str, Run]:
 
 
 def check(runs: dict[str, Run]) -> None:
-    """End the program unless all contenders read the same."""
     expected = runs[BASE]()
     columns, found = runs["columns"](), runs["pattern"]()
     order = sorted(range(COUNT), key=lambda index: int(found["id"][index].as_py()))
@@ -82,18 +71,13 @@ def check(runs: dict[str, Run]) -> None:
         raise SystemExit("the results of iter_replies differ from redis-py's")
 
 
-def main() -> None:
-    """Measure, print the table, write the results."""
-    _, parsed = arguments(__doc__.splitlines()[0], rounds=50, fast_rounds=10)
-    args = parsed()
-    with LocalServer() as server:
+def compare(args: argparse.Namespace) -> list[Result]:
+    with running() as server:
         load(server.url)
         runs = contenders(server)
         check(runs)
-        made = [(Result("users", name, "", COUNT), run) for name, run in runs.items()]
-        measure(made, args.rounds, psutil.Process(server.process.pid))
-    finish([result for result, _ in made], args.output)
+        return measure(entries("users", runs, COUNT), args.rounds, server.process)
 
 
 if __name__ == "__main__":
-    main()
+    run_script(__doc__, compare, 50, 10)

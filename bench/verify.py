@@ -1,31 +1,22 @@
 """verify from columns, compared with the load of the same columns.
 
-1,000,000 rows of an Arrow table are loaded into an empty server on a unix socket by `mass_insert`,
-and then compared by `verify`, in turn. Before it measures, the script changes one byte of one value
-and checks that `verify` finds this difference, and no other.
-
-- SET: a value of 60 bytes per key;
-- SET EX: the same with a time to live, which is also compared;
-- HSET: three fields per key;
-- SADD, ZADD, RPUSH: 100 rows per key.
-
-    python bench/verify.py -o verify.json        # about 3 minutes
-    python bench/verify.py --rows 100000 --rounds 1
+Before it measures, the script changes one byte of one value and checks that `verify` finds this
+difference, and no other.
 """
 
 from __future__ import annotations
 
+import argparse
 from functools import partial
 
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
-import redis
 from results import Result
-from turns import arguments, finish, show, take
+from script import run_script
+from servers import running
+from turns import entries, measure
 
 import fastresp
-from fastresp.server.local_server import LocalServer
 
 ROWS = 1_000_000
 # The template of each table, and a command that changes one byte of row 0.
@@ -40,7 +31,6 @@ TEMPLATES = {
 
 
 def columns(rows: int) -> pa.Table:
-    """Return the table."""
     ids = pa.array(range(rows))
     text = pc.binary_join_element_wise("value ", pc.cast(ids, "string"), "x" * 47, "")
     columns = {"id": ids, "a": text, "b": pc.cast(ids, "string"), "score": pc.divide(ids, 7.0)}
@@ -58,40 +48,26 @@ def check(table: pa.Table, template: str, change: tuple[str | int, ...], url: st
         raise SystemExit(f"{template}: verify found rows {found}, and one value of row 0 differs")
 
 
-def compare(rows: int, rounds: int) -> list[Result]:
-    """Load and verify, in rounds; return two rows for each template."""
+def compare(args: argparse.Namespace) -> list[Result]:
     made = []
-    table = columns(rows)
-    with LocalServer() as server, redis.Redis.from_url(server.url) as client:
-        process = psutil.Process(server.process.pid)
+    table = columns(args.rows)
+    with running() as server:
+        options = {"server": server.url}
+
+        def empty(row: Result) -> None:
+            if row.row == "load":
+                server.empty()
+
         for name, (template, change) in TEMPLATES.items():
-            load, verify = (Result(f"verify {name}", each, "", rows) for each in ("load", "verify"))
-            made += [load, verify]
-            loading = partial(
-                fastresp.mass_insert, table, template, server=server.url, transport="socket"
-            )
-            verifying = partial(fastresp.verify, table, template, server=server.url)
-            for number in range(rounds + 1):
-                show(f"verify {name}, round {number} of {rounds}")
-                client.flushall()
-                take(load, loading, process, keep=number > 0)
-                take(verify, verifying, process, keep=number > 0)
-                if number == 0:
-                    check(table, template, change, server.url)
+            load = partial(fastresp.mass_insert, table, template, transport="socket", **options)
+            runs = {"load": load, "verify": partial(fastresp.verify, table, template, **options)}
+            server.empty()
+            load()
+            check(table, template, change, server.url)
+            contenders = entries(f"verify {name}", runs, args.rows)
+            made += measure(contenders, args.rounds, server.process, before=empty)
     return made
 
 
-def main() -> None:
-    """Measure, print, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=6, fast_rounds=2)
-    parser.add_argument("--rows", type=int, default=ROWS, help="rows of the table")
-    args = parsed()
-    if args.rows < 1:
-        parser.error("--rows must be 1 or more")
-    made = compare(args.rows, args.rounds)
-    show("")
-    finish(made, args.output)
-
-
 if __name__ == "__main__":
-    main()
+    run_script(__doc__, compare, 6, 2, rows=("rows of the table", ROWS))

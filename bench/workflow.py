@@ -1,37 +1,24 @@
 """The workflow of a post of 2012: 10,000 users created, updated, retrieved and deleted.
 
-- ``004 create``: the id of each is pushed onto a list;
-- ``004 update``: a hash for each is written with id, name and email;
-- ``004 retrieve``: the ids are read from the list, then each hash, into Python's memory;
-- ``004 cleanup``: the hashes and the list are deleted.
-
-``naive`` is redis-py, one command at a time, ``pipelined`` one pipeline for each step, both with
-hiredis. ``fastresp rows`` loads and reads dicts; ``fastresp columns`` loads and reads an Arrow
-table (``fetch_hashes``). The contenders take turns, step by step; a value is the time of a step.
-The server and all contenders share one core (``cores.py`` says why). The post repeats each step 7
-times and reports the best; we do the same, and keep all values. After each step its result is
+The post repeats each step 7 times and reports the best; we do the same, and keep all values. The
+server and all contenders share one core (``cores.py`` says why). After each step its result is
 checked, untimed.
-
-    python bench/workflow.py -o workflow.json        # about 1 minute
-    python bench/workflow.py --fast --users 1000
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable
-from itertools import product
 from typing import Any
 
-import psutil
 import pyarrow as pa
 from cores import one_core
-from redis_py_client import redis_py
 from results import Result
-from turns import arguments, finish, show, take
+from script import run_script
+from servers import Server, running
+from turns import Contender, Entry, measure
 
 import fastresp
-from fastresp.server.local_server import LocalServer
 
 USERS = 10_000
 LIST = "users"
@@ -48,73 +35,53 @@ def made(count: int) -> list[User]:
     ]
 
 
-def decoded(users: list[dict[bytes, bytes]]) -> list[User]:
-    """Decode the replies that redis-py returns."""
-    return [{name.decode(): value.decode() for name, value in user.items()} for user in users]
+class RedisPy:
+    """redis-py, one command at a time or with a pipeline for each step."""
 
-
-class Naive:
-    """redis-py, one command at a time."""
-
-    def __init__(self, server: LocalServer, users: list[User]) -> None:
-        self.client: Any = redis_py(server.socket, "HiredisParser")
+    def __init__(self, server: Server, users: list[User], pipelined: bool = False) -> None:
+        self.client = server.client
         self.users = users
+        self.pipelined = pipelined
+
+    def target(self) -> Any:
+        return self.client.pipeline(transaction=False) if self.pipelined else self.client
 
     def create(self) -> None:
+        target = self.target()
         for user in self.users:
-            self.client.rpush(LIST, user["id"])
+            target.rpush(LIST, user["id"])
+        self.end(target)
 
     def update(self) -> None:
+        target = self.target()
         for user in self.users:
-            self.client.hset(f"user:{user['id']}", mapping=user)
+            target.hset(f"user:{user['id']}", mapping=user)
+        self.end(target)
 
     def retrieve(self) -> Any:
-        ids = self.client.lrange(LIST, 0, -1)
-        return [self.client.hgetall(f"user:{number.decode()}") for number in ids]
+        ids, target = self.client.lrange(LIST, 0, -1), self.target()
+        got = [target.hgetall(f"user:{number.decode()}") for number in ids]
+        return self.end(target) or got
 
     def cleanup(self) -> None:
+        target = self.target()
         for user in self.users:
-            self.client.delete(f"user:{user['id']}")
-        self.client.delete(LIST)
+            target.delete(f"user:{user['id']}")
+        target.delete(LIST)
+        self.end(target)
 
-    def as_users(self, got: Any) -> list[User]:
+    def end(self, target: Any) -> Any:
+        return target.execute() if self.pipelined else None
+
+    def as_users(self, got: list[dict[bytes, bytes]]) -> list[User]:
         """Return the retrieved data in the form in which it was written."""
-        return decoded(got)
-
-
-class Pipelined(Naive):
-    """redis-py, a pipeline for each step."""
-
-    def create(self) -> None:
-        pipeline = self.client.pipeline(transaction=False)
-        for user in self.users:
-            pipeline.rpush(LIST, user["id"])
-        pipeline.execute()
-
-    def update(self) -> None:
-        pipeline = self.client.pipeline(transaction=False)
-        for user in self.users:
-            pipeline.hset(f"user:{user['id']}", mapping=user)
-        pipeline.execute()
-
-    def retrieve(self) -> Any:
-        pipeline = self.client.pipeline(transaction=False)
-        for number in self.client.lrange(LIST, 0, -1):
-            pipeline.hgetall(f"user:{number.decode()}")
-        return pipeline.execute()
-
-    def cleanup(self) -> None:
-        pipeline = self.client.pipeline(transaction=False)
-        for user in self.users:
-            pipeline.delete(f"user:{user['id']}")
-        pipeline.delete(LIST)
-        pipeline.execute()
+        return [{name.decode(): value.decode() for name, value in user.items()} for user in got]
 
 
 class Rows:
     """fastresp, a dict for each user."""
 
-    def __init__(self, server: LocalServer, users: list[User]) -> None:
+    def __init__(self, server: Server, users: list[User]) -> None:
         self.url = server.url
         self.data: Any = users
 
@@ -147,7 +114,7 @@ class Rows:
 class Columns(Rows):
     """fastresp, a column for each field."""
 
-    def __init__(self, server: LocalServer, users: list[User]) -> None:
+    def __init__(self, server: Server, users: list[User]) -> None:
         super().__init__(server, users)
         self.data = pa.Table.from_pylist(users)
 
@@ -159,70 +126,44 @@ class Columns(Rows):
         return got.to_pylist()
 
 
-class Check:
-    """End the program unless a step did its work."""
-
-    def __init__(self, server: LocalServer, users: list[User]) -> None:
-        self.client: Any = redis_py(server.socket, "HiredisParser")
-        self.users = users
-
-    def __call__(self, step: str, way: Naive | Rows, name: str, got: Any) -> None:
-        ids = [user["id"] for user in self.users]
-        good = {
-            "create": lambda: [each.decode() for each in self.client.lrange(LIST, 0, -1)] == ids,
-            "update": lambda: self.hashes() == self.users,
-            "retrieve": lambda: way.as_users(got) == self.users,
-            "cleanup": lambda: self.client.dbsize() == 0,
-        }[step]()
-        if not good:
-            sys.exit(f"{step}, {name}: the data differs from the expected data")
-
-    def hashes(self) -> list[User]:
-        pipeline = self.client.pipeline(transaction=False)
-        for user in self.users:
-            pipeline.hgetall(f"user:{user['id']}")
-        return decoded(pipeline.execute())
+def is_good(server: Server, users: list[User], step: str, way: RedisPy | Rows, got: Any) -> bool:
+    if step == "create":
+        ids = server.client.lrange(LIST, 0, -1)
+        return [each.decode() for each in ids] == [user["id"] for user in users]
+    if step == "cleanup":
+        return server.client.dbsize() == 0
+    if step == "update":
+        way = RedisPy(server, users, pipelined=True)
+        got = way.retrieve()
+    return way.as_users(got) == users
 
 
-def keeping(step: Callable[[], Any], got: list[Any]) -> Callable[[], None]:
-    """Return a step that appends its result to a list, for checking after the timing."""
-    return lambda: got.append(step())
-
-
-def main() -> None:
-    """Measure, print the tables, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=9, fast_rounds=3)
-    parser.add_argument("--users", type=int, default=USERS, help="number of users")
-    args = parsed()
-    if args.users < 1:
-        parser.error("--users must be 1 or more")
+def compare(args: argparse.Namespace) -> list[Result]:
     users = made(args.users)
-    kinds: dict[tuple[str, str], Callable[[LocalServer, list[User]], Naive | Rows]] = {
-        ("naive", "hiredis"): Naive,
-        ("pipelined", "hiredis"): Pipelined,
-        ("fastresp rows", ""): Rows,
-        ("fastresp columns", ""): Columns,
-    }
-    results = {
-        (step, row): Result(f"004 {step}", row[0], row[1], args.users)
-        for step in STEPS
-        for row in kinds
-    }
-    with LocalServer() as server:
-        process = psutil.Process(server.process.pid)
-        check = Check(server, users)
-        ways = {row: kind(server, users) for row, kind in kinds.items()}
-        turns = [(row, step) for row in ways for step in STEPS]
-        with one_core(process.pid):
-            for number, (row, step) in product(range(args.rounds + 1), turns):
-                show(f"round {number} of {args.rounds}: {step}, {row[0]}")
-                got: list[Any] = []
-                run = keeping(getattr(ways[row], step), got)
-                take(results[step, row], run, process, keep=number > 0)
-                check(step, ways[row], row[0], *got)
-    show("")
-    finish(list(results.values()), args.output)
+    with running() as server, one_core(server.process.pid):
+        ways: dict[tuple[str, str], RedisPy | Rows] = {
+            ("naive", "hiredis"): RedisPy(server, users),
+            ("pipelined", "hiredis"): RedisPy(server, users, pipelined=True),
+            ("fastresp rows", ""): Rows(server, users),
+            ("fastresp columns", ""): Columns(server, users),
+        }
+        got: list[Any] = []
+
+        def keeping(step: Contender) -> Contender:
+            return lambda: got.append(step())
+
+        def check(row: Result) -> None:
+            step = row.table.removeprefix("004 ")
+            if not is_good(server, users, step, ways[row.row, row.parser], got.pop()):
+                sys.exit(f"{step}, {row.row}: the data differs from the expected data")
+
+        contenders: list[Entry] = [
+            (Result(f"004 {step}", *names, args.users), keeping(getattr(way, step)))
+            for names, way in ways.items()
+            for step in STEPS
+        ]
+        return measure(contenders, args.rounds, server.process, after=check)
 
 
 if __name__ == "__main__":
-    main()
+    run_script(__doc__, compare, 9, 3, users=("users", USERS))

@@ -1,0 +1,119 @@
+"""What all scripts share: options, tables on the terminal, and the file of results."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from pages.data import Results
+from pages.goal import judge
+from pages.goals import GOALS
+from pages.sections import TABLES
+from results import Result, save
+from rich.console import Console
+from rich.table import Table
+
+from fastresp import TransportError
+
+# The width of tables that are not on a terminal.
+WIDTH = 200
+
+
+def run_script(
+    doc: str,
+    measured: Callable[[argparse.Namespace], Sequence[Result]],
+    rounds: int,
+    fast_rounds: int,
+    *,
+    only: bool = False,
+    add: Callable[[argparse.ArgumentParser], object] = lambda parser: None,
+    **numbers: tuple[str, int] | tuple[str, int, int],
+) -> None:
+    """Read the options of a script, measure, print its tables and goals, and write its results.
+
+    Args:
+        doc: the script's docstring.
+        measured: measures with these options; returns the rows.
+        rounds: the default number of rounds.
+        fast_rounds: number of rounds with ``--fast``.
+        only: add the option that chooses contenders by name.
+        add: adds other options.
+        **numbers: options that are numbers: what they are the number of, the default, and the
+            default with ``--fast`` if it is another.
+    """
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("-o", "--output", type=Path, help="write the results as pyperf's JSON")
+    parser.add_argument("--fast", action="store_true", help=f"{fast_rounds} rounds, not {rounds}")
+    numbers = {"rounds": ("number of rounds", rounds, fast_rounds)} | numbers
+    for name, (what, *defaults) in numbers.items():
+        said = f"{what} (default: {defaults[0]:,}, or {defaults[-1]:,} with --fast)"
+        parser.add_argument(f"--{name}", type=int, help=said if defaults[1:] else what)
+    if only:
+        parser.add_argument(
+            "--only", type=lambda names: names.split(","), help="measure only these contenders"
+        )
+    add(parser)
+    args = parser.parse_args()
+    if args.output and args.output.exists():
+        parser.error(f"{args.output} exists already; remove it or choose another name")
+    for name, (_, *defaults) in numbers.items():
+        if getattr(args, name) is None:
+            setattr(args, name, defaults[-1 if args.fast else 0])
+        if getattr(args, name) < 1:
+            parser.error(f"--{name} must be 1 or more")
+    try:
+        results = measured(args)
+    except TransportError as error:
+        sys.exit(str(error))
+    for result in results:
+        result.settle()
+    found = as_a_file(results)
+    print_tables(found)
+    print_goals(found)
+    if args.output:
+        save(args.output, results)
+
+
+def as_a_file(results: Sequence[Result]) -> Results:
+    """Return the rows as if they had been read from the file of this script."""
+    found = Results()
+    files = {file for entry in TABLES.values() for file in entry.files}
+    for row in results:
+        found.add(row.table if row.table in files else Path(sys.argv[0]).stem, row)
+    return found
+
+
+def print_tables(results: Results) -> None:
+    """Print the tables that the page has of these results, and the reasons of missing rows."""
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    for title, entry in TABLES.items():
+        made = entry.shown(results)
+        if entry.files[0] not in results and all(row.reason for row in made.rows):
+            continue
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        for number, heading in enumerate(made.headings):
+            table.add_column(heading, justify="left" if number < made.words else "right")
+        for row in made.rows:
+            if not row.reason:
+                table.add_row(*row.head, *(cell.text for cell in row.cells))
+        console.print()
+        console.print(table)
+        for row in made.rows:
+            if row.reason:
+                # Without markup: rich would read [peers] as a style.
+                words = f"{' '.join(filter(None, row.head))}: {row.reason}"
+                console.print(words, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_goals(results: Results) -> None:
+    for verdict in map(partial(judge, results=results), GOALS):
+        if measured := verdict.measured:
+            goal, sign = verdict.goal, "at most" if verdict.goal.at_most else "at least"
+            wanted = "" if goal.bound is None else f", goal: {sign} {goal.bound:g} {goal.unit}"
+            print(
+                f"{goal.area}: {goal.what}: {measured.figure:.3f} ({measured.low:.3f} to "
+                f"{measured.high:.3f}){wanted}: {verdict.word}"
+            )
