@@ -91,7 +91,8 @@ def print_tables(results: Results) -> None:
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     for title, entry in TABLES.items():
         made = entry.shown(results)
-        if entry.files[0] not in results and all(row.reason for row in made.rows):
+        shown = made.rows if entry.files[0] in results else [r for r in made.rows if not r.reason]
+        if not shown:
             continue
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         for number, heading in enumerate(made.headings):

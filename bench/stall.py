@@ -13,7 +13,6 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from past import KINDS, ROWS
 from results import Result
@@ -21,7 +20,7 @@ from script import run_script
 from servers import running
 from turns import Contender, Timed, entries, measure
 
-from fastresp import mass_insert
+from fastresp import Serialize, mass_insert
 
 # The number of consecutive loads: with fewer PINGs, the 99th percentile would be random.
 LOADS = {"RPUSH": 5, "SADD": 1, "HSET": 1, "SET": 1}
@@ -67,10 +66,14 @@ def compare(kind: str, count: int, rounds: int) -> list[Result]:
     with running() as server:
 
         def loading(mode: str) -> Contender:
-            options: Any = {"server": server.url, "transport": "socket", "mode": mode}
-            if mode == "serialize":
-                options["exists"] = "replace"
-            load = partial(mass_insert, rows, template, **options)
+            load = partial(
+                mass_insert,
+                rows,
+                template,
+                server=server.url,
+                transport="socket",
+                mode=Serialize(exists="replace") if mode == "serialize" else mode,
+            )
 
             def run() -> Timed:
                 taken = during([load] * LOADS[kind], server.local.socket)
