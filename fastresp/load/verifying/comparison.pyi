@@ -4,6 +4,7 @@ from typing_extensions import disjoint_base
 
 from ...resp.grammar import Incoming
 from .differences import Differences
+from .write_command import ReadPlan
 
 @disjoint_base
 class Comparison(Incoming):
@@ -30,4 +31,5 @@ class Comparison(Incoming):
     def error_reply(self) -> tuple[int, bytes] | None: ...
     @property
     def pending(self) -> bool: ...
+    def accept(self, plan: ReadPlan) -> None: ...
     def feed(self, data: bytes) -> None: ...

@@ -6,7 +6,7 @@ from time import time
 
 from libc.string cimport memcmp
 
-from ...resp.grammar cimport integer_value, is_crlf, length_end, pass_crlf
+from ...resp.grammar cimport Incoming, integer_value, is_crlf, length_end, pass_crlf
 from .overwrites cimport OverwriteTracker, group_of
 from .write_command cimport (
     COUNT,
@@ -25,6 +25,10 @@ from .write_command cimport (
     SCORES,
     TEXTS,
     TTL,
+    ExpectedItems,
+    Item,
+    Read,
+    ReadPlan,
     ValueForm,
     WriteCommand,
     is_absolute,
@@ -62,6 +66,30 @@ cdef class Comparison(Incoming):
             reply.
     """
 
+    cdef object differences
+    cdef object queue                   # reads for later chunks
+    cdef ReadPlan plan                  # reads for the current chunk; None if there is no chunk
+    cdef Py_ssize_t read_index          # index of the current read
+    cdef OverwriteTracker overwrites
+    cdef bint exact, recheck
+    cdef double since
+    cdef readonly bint full
+    cdef readonly Py_ssize_t replies, values, rows, waiting_bytes
+    cdef readonly object error_reply
+    cdef long long last_row             # the last compared row
+    # The current reply:
+    cdef const Read *answered
+    cdef ExpectedItems expected
+    cdef Py_ssize_t index               # index of the next element
+    cdef Py_ssize_t left                # number of elements that have not arrived
+    cdef Py_ssize_t size                # total number of elements
+    # The current value, if it arrives in parts:
+    cdef long long missing              # bytes that have not arrived, including the CRLF
+    cdef long long value_size
+    cdef long long value_at
+    cdef bint equal                     # whether the value is equal so far
+    cdef bytearray found
+
     def __cinit__(
         self, differences, *, bint exact=False, bint recheck=False, double since=-1,
         max_reply_bytes=None,
@@ -89,11 +117,11 @@ cdef class Comparison(Incoming):
         """
         self.take_piece(data)
 
-    cdef int accept(self, ReadPlan plan) except -1:
+    def accept(self, ReadPlan plan not None):
         """Add the reads for the next chunk; their replies arrive in the same order."""
         self.queue.append(plan)
         self.waiting_bytes += plan.chunk.memory
-        return self.advance()
+        self.advance()
 
     cdef int advance(self) except -1:
         """Skip commands without reads, and release chunks that were compared."""
@@ -135,13 +163,9 @@ cdef class Comparison(Incoming):
                 continue
             self.begin_line(p)
             p = value
-            if end - p < n + 2:
+            self.begin_text()
+            if n < 0 or end - p < n + 2:
                 self.begin_value(n)
-                continue
-            if self.left == 0:
-                self.begin_reply()
-            if n < 0:
-                self.compare_text(NULL, 0)
                 continue
             if not is_crlf(p + n):
                 raise self.excess(p + n + (p[n] == c'\r'))
@@ -150,12 +174,12 @@ cdef class Comparison(Incoming):
         self.count_unanswered(self.replies > before, end - begin)
         return 0
 
-    cdef Read *begin_reply(self) except NULL:
-        """Start a reply at the current line; return the read that the reply answers."""
-        cdef Read *read
+    cdef int begin_reply(self) except -1:
+        """Start a reply at the current line."""
+        cdef const Read *read
         if self.plan is None:
             raise self.error("more replies than commands", self.at)
-        read = &self.plan.reads[self.read_index]
+        read = self.answered = &self.plan.reads[self.read_index]
         self.expected.fill(read)
         if not self.full and read.form != NO_VALUE:
             self.rows += self.count_rows(read)
@@ -163,14 +187,20 @@ cdef class Comparison(Incoming):
             self.overwrites.found.clear()
         self.index = 0
         self.left = self.size = 1
-        if self.kind == c'-':
-            return read
-        if self.kind != (
+        if self.kind != c'-' and self.kind != (
             c'$' if read.reply_kind == ONE else c':' if read.reply_kind == NUMBER
             else c'+' if read.reply_kind == NAME else c'*'
         ):
             raise self.error("a reply is of another type than its command", self.at)
-        return read
+        return 0
+
+    cdef int begin_text(self) except -1:
+        """Start a string, which is a reply or an element."""
+        if self.left == 0:
+            self.begin_reply()
+        elif self.answered.reply_kind == FLAGS:
+            raise self.error("an element is of another type", self.at)
+        return 0
 
     cdef Py_ssize_t count_rows(self, const Read *read) noexcept:
         """Return the number of rows that a read covers and that no earlier read covered."""
@@ -184,33 +214,29 @@ cdef class Comparison(Incoming):
     cdef int process_line(self, const char *p, const char *end) except -1:
         """Handle a whole line. ``read()`` handles string headers that arrived within one piece."""
         cdef long long n
-        cdef Read *read
         if self.kind == c'-' and self.left == 0:
             self.begin_reply()
             return self.process_error(p[:end - p])
         if self.kind == c'$':
             if length_end(p, end + 2, &n) is NULL:
                 raise self.error("a length is invalid", self.at)
+            self.begin_text()
             return self.begin_value(n)
         if self.left == 0:
-            read = self.begin_reply()
-        else:
-            read = &self.plan.reads[self.read_index]
-            if read.reply_kind != FLAGS or self.kind != c':':
-                raise self.error("an element is of another type", self.at)
-        if read.reply_kind == NAME:
+            self.begin_reply()
+        elif self.answered.reply_kind != FLAGS or self.kind != c':':
+            raise self.error("an element is of another type", self.at)
+        if self.answered.reply_kind == NAME:
             key = self.expected.command.key[:self.expected.command.key_size]
-            self.differences.set_type(key, p[:end - p])
+            self.differences.types[key] = p[:end - p]
             return self.end_element()
         if not integer_value(p, end, &n):
             raise self.error("a number is invalid", self.at)
-        if self.kind == c'*':
-            return self.begin_array(read, n)
-        return self.compare_number(read, n)
+        return self.begin_array(n) if self.kind == c'*' else self.compare_number(n)
 
-    cdef int begin_array(self, const Read *read, long long n) except -1:
+    cdef int begin_array(self, long long n) except -1:
         cdef Py_ssize_t count = self.expected.count
-        if not (n == count or read.reply_kind == RANGE and 0 <= n < count):
+        if not (n == count or self.answered.reply_kind == RANGE and 0 <= n < count):
             raise self.error(f"an array of {n:,} elements, not {count:,}", self.at)
         self.left = self.size = n
         return self.end_reply() if n == 0 else 0
@@ -223,7 +249,7 @@ cdef class Comparison(Incoming):
     cdef int end_reply(self) except -1:
         """End the current reply; if a list is too short, store the absent items as missing."""
         cdef Py_ssize_t i
-        if self.plan.reads[self.read_index].reply_kind == RANGE:
+        if self.answered.reply_kind == RANGE:
             for i in range(self.size, self.expected.count):
                 self.count_item(i)
                 self.add_difference("missing", &self.expected.items[i], i, None, 0)
@@ -246,12 +272,8 @@ cdef class Comparison(Incoming):
         return item
 
     cdef int begin_value(self, long long n) except -1:
-        """Start a string whose end has not arrived."""
+        """Start a value that is missing in the server, or whose end has not arrived."""
         cdef const Item *item
-        if self.left == 0:
-            self.begin_reply()
-        elif self.plan.reads[self.read_index].reply_kind == FLAGS:
-            raise self.error("an element is of another type", self.at)
         if n < 0:
             return self.compare_text(NULL, 0)
         if n > self.most:
@@ -296,20 +318,16 @@ cdef class Comparison(Incoming):
 
     cdef int compare_text(self, const char *data, long long n) except -1:
         """Compare a whole string; ``data`` is NULL if the value is missing in the server."""
-        cdef const Item *item
-        if self.left == 0 or self.plan.reads[self.read_index].reply_kind == FLAGS:
-            raise self.error("an element is of another type", self.at)
-        item = self.count_item(self.item_index())
+        cdef const Item *item = self.count_item(self.item_index())
+        cdef long long kept
         if data is NULL:
             if item.wanted is not NULL:
                 self.add_difference("missing", item, self.item_index(), None, 0)
         elif (
             n != item.wanted_size or item.wanted is NULL or memcmp(data, item.wanted, n) != 0
         ):
-            if n > FOUND_BYTES and self.expected.command.form != DOCUMENT:
-                self.compare_unequal(item, data[:FOUND_BYTES], n)
-            else:
-                self.compare_unequal(item, data[:n], n)
+            kept = n if self.expected.command.form == DOCUMENT else min(n, FOUND_BYTES)
+            self.compare_unequal(item, data[:kept], n)
         elif self.exact and item.name is not NULL:
             self.overwrites.find(item)
         return self.end_element()
@@ -330,14 +348,15 @@ cdef class Comparison(Incoming):
             found = found[:FOUND_BYTES]
         return self.add_difference("value", item, self.item_index(), found, size)
 
-    cdef int compare_number(self, const Read *read, long long n) except -1:
+    cdef int compare_number(self, long long n) except -1:
         """Compare a number: existence of a key or member, a time to live, or a count."""
         cdef const Item *item
-        if read.form == TTL:
-            self.compare_ttl(read, n)
-        elif read.form == COUNT:
-            self.compare_count(read, n)
-        elif read.form != NO_VALUE:
+        cdef ValueForm form = self.answered.form
+        if form == TTL:
+            self.compare_ttl(n)
+        elif form == COUNT:
+            self.compare_count(n)
+        elif form != NO_VALUE:
             item = self.count_item(self.index)
             if n and item.wanted is NULL:
                 self.add_difference("extra", item, self.index, None, 0)
@@ -347,13 +366,12 @@ cdef class Comparison(Incoming):
                 self.overwrites.find(item)
         return self.end_element()
 
-    cdef int compare_ttl(self, const Read *read, long long found) except -1:
+    cdef int compare_ttl(self, long long found) except -1:
         """Compare a time to live in ms; -2 means that there is no key, -1 that it has no expiry."""
         cdef WriteCommand *s = &self.expected.command
         cdef double now = time() * 1000, ends = s.ttl_ms
-        cdef Item item
+        cdef Item item = Item(NULL, 0, NULL, 0, False, self.answered.command)
         cdef bint over
-        item.name, item.name_size, item.wanted, item.command = NULL, 0, NULL, read.command
         self.values += not self.full
         if self.overwrites.tracking and not self.recheck:
             self.overwrites.overwrite(s, &item)
@@ -379,17 +397,17 @@ cdef class Comparison(Incoming):
             return 0
         return self.add_difference("ttl", &item, 0, found, 0)
 
-    cdef int compare_count(self, const Read *read, long long n) except -1:
+    cdef int compare_count(self, long long n) except -1:
         """Compare the number of items of a key with the number that the source names."""
         cdef const WriteCommand *s = &self.expected.command
-        cdef Item item
+        cdef Item item = Item(NULL, 0, NULL, 0, False, self.answered.command)
         if self.recheck:
-            item.name, item.name_size, item.wanted, item.command = NULL, 0, NULL, read.command
             if n > s.number:
                 self.add_difference("extra", &item, 0, n, 0)
         elif not self.full:
             self.overwrites.compare_count(
-                s, n, read.number, self.plan.chunk.rows.data.as_longlongs[read.command]
+                s, n, self.answered.number,
+                self.plan.chunk.rows.data.as_longlongs[self.answered.command],
             )
         return 0
 
@@ -412,7 +430,7 @@ cdef class Comparison(Incoming):
         cdef const WriteCommand *s = &self.expected.command
         cdef const char *key = s.key
         cdef Py_ssize_t key_size = s.key_size
-        cdef const Read *read = &self.plan.reads[self.read_index]
+        cdef const Read *read = self.answered
         cdef object name = None, wanted = None
         if self.full:
             return 0

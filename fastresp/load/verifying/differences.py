@@ -6,14 +6,14 @@ A candidate is a difference that was not rechecked yet.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeAlias
 
 from .values import Location, Locations, location_of, replace_part, same_document
 
-__all__ = ["Candidate", "Differences", "apply_recheck", "repairable"]
+__all__ = ["Candidate", "Differences", "apply_recheck", "missing_items", "repairable"]
 
 # Identifies a value in the server: the key, the group of the item in the key, and the item's name.
 Slot: TypeAlias = tuple[bytes, str, bytes | int | None]
@@ -43,6 +43,8 @@ class Candidate:
         size: number of bytes of the found value, if the value is a text.
         patched: for a document, the found document with the writes of later rows applied; empty if
             unknown; None if no later row writes a part.
+        changed: whether the found value changed before the recheck.
+        repaired: whether the value was repaired.
     """
 
     kind: str
@@ -54,6 +56,8 @@ class Candidate:
     found: Any
     size: int
     patched: bytes | None = None
+    changed: bool = False
+    repaired: bool = False
 
     @property
     def slot(self) -> Slot:
@@ -97,6 +101,15 @@ class Differences:
     Args:
         max_differences: maximum number of differences.
         max_bytes: maximum memory in bytes.
+
+    Attributes:
+        types: the known types of keys, to report a wrong type.
+        counts: keys that have more items than the source has named: the command that counts the
+            items, the number of named items, and the last row that named an item. To be cleared if
+            not all rows were compared.
+        omitted_keys: number of these keys that did not fit among the candidates.
+        unknown_documents: number of documents that could not be compared: later rows write unknown
+            parts.
     """
 
     def __init__(self, max_differences: int, max_bytes: int = MAX_BYTES) -> None:
@@ -109,16 +122,11 @@ class Differences:
         self._missing_by_key: dict[bytes, set[Slot]] = {}
         # Documents and their parts, by location.
         self._documents = Locations()
-        # The known types of keys.
-        self._types: dict[bytes, bytes] = {}
         # Keys with differences from which later rows remove items.
         self._keys_with_removals: set[bytes] = set()
-        # Keys that have more items than the source has named: the command that counts the items,
-        # the number of named items, and the last row that named an item.
-        self._counts: dict[bytes, tuple[bytes, int, int]] = {}
-        # Number of these keys that did not fit among the candidates.
+        self.types: dict[bytes, bytes] = {}
+        self.counts: dict[bytes, tuple[bytes, int, int]] = {}
         self.omitted_keys = 0
-        # Number of documents that could not be compared: later rows write unknown parts.
         self.unknown_documents = 0
 
     def __len__(self) -> int:
@@ -126,7 +134,7 @@ class Differences:
 
     def __iter__(self) -> Iterator[Candidate]:
         for each in self._candidates.values():
-            name = self._types.get(each.key) if each.kind == "type" else None
+            name = self.types.get(each.key) if each.kind == "type" else None
             yield each if name is None else replace(each, found=name, size=len(name))
 
     def add(
@@ -145,14 +153,6 @@ class Differences:
         self._bytes += candidate.memory
         return len(self._candidates) >= self._max_differences or self._bytes >= self._max_bytes
 
-    def _replace(self, slot: Slot, candidate: Candidate | None) -> None:
-        """Replace the candidate of a slot; drop it if the new candidate is None."""
-        if candidate is None:
-            self._drop(slot)
-            return
-        self._bytes += candidate.memory - self._candidates[slot].memory
-        self._candidates[slot] = candidate
-
     def overwrite(self, key: bytes, group: str, name: bytes | None, creates: bool) -> None:
         """Forget the differences of a value that a later row writes or removes.
 
@@ -162,16 +162,13 @@ class Differences:
             name: as in Candidate.
             creates: whether the row creates a missing key; if not, the row only removes an item.
         """
-        slots = self._by_key.get(key)
-        if slots is None:
+        if key not in self._by_key:
             return
-        overwritten: list[Slot] = [(key, group, name)]
         if creates:
-            overwritten.append((key, "value", None))  # an earlier DEL of the key no longer counts
+            self._drop((key, "value", None))  # an earlier DEL of the key no longer counts
         elif group != "time":
             self._keys_with_removals.add(key)
-        for slot in overwritten:
-            self._drop(slot)
+        self._drop((key, group, name))
 
     def update_document(self, key: bytes, path: bytes, part: bytes) -> None:
         """Update the differences of a document after a later row wrote a part of it."""
@@ -182,11 +179,17 @@ class Differences:
         for slot in [*uncertain, *self._documents.within(key, location)]:
             self._drop(slot)
         for slot, inner in self._documents.around(key, location):
+            before = self._candidates[slot]
             try:
-                self._replace(slot, apply_write(self._candidates[slot], inner, part))
+                after = apply_write(before, inner, part)
             except ValueError:
-                self._drop(slot)
+                after = None
                 self.unknown_documents += 1
+            if after is None:
+                self._drop(slot)
+            else:
+                self._bytes += after.memory - before.memory
+                self._candidates[slot] = after
 
     def forget_missing(self, key: bytes) -> None:
         """Forget the missing items of a key that may have expired before a later row created it."""
@@ -200,7 +203,7 @@ class Differences:
             key: the key.
             keeps_ttl: whether to keep a difference in the key's time to live.
         """
-        self._counts.pop(key, None)
+        self.counts.pop(key, None)
         self._keys_with_removals.discard(key)
         for slot in [*self._by_key.get(key, ())]:
             if not (keeps_ttl and slot[1] == "time"):
@@ -219,57 +222,22 @@ class Differences:
         if candidate.group == "document":
             self._documents.remove(slot, location_of(candidate.name))
 
-    def set_type(self, key: bytes, name: bytes) -> None:
-        """Note the type of a key, to report a wrong type."""
-        self._types[key] = name
-
-    def named_items(self, key: bytes) -> int:
-        """Return the number of a key's items that the source has named.
-
-        -1 unless ``set_count()`` noted that the key has more items than that.
-        """
-        found = self._counts.get(key)
-        return -1 if found is None else found[1]
-
-    def set_count(self, key: bytes, verb: bytes, known: int, row: int) -> None:
-        """Note a key that has more items than the source has named.
-
-        Args:
-            key: the key.
-            verb: the name of the command that counts the items.
-            known: number of items that the source has named.
-            row: index of the last row that named an item.
-        """
-        self._counts[key] = (verb, known, row)
-
-    def remove_count(self, key: bytes) -> None:
-        """Note that a key has no more items than the source has named."""
-        self._counts.pop(key, None)
-
-    def forget_counts(self) -> None:
-        """Forget which keys have more items than the source has named.
-
-        Called if not all rows were compared.
-        """
-        self._counts.clear()
-
     def candidates(self) -> list[Candidate]:
         """Return all differences, and keys with too many items, in the order of the source.
 
         A missing time to live is not a difference if later rows remove items of the key: removing
         the last item deletes the key. It is a difference if other items of the key are missing.
         """
-        missing = {each.key for each in self if each.kind == "missing" and each.group != "time"}
-        for key in self._keys_with_removals - missing:
+        for key in self._keys_with_removals - missing_items(self):
             found = self._candidates.get((key, "time", None))
             if found is not None and found.kind == "missing":
                 self._drop(found.slot)
         room = max(self._max_differences - len(self), 0)
         counts = [
             Candidate("extra", row, key, "count", verb, known, None, 0)
-            for key, (verb, known, row) in islice(self._counts.items(), room)
+            for key, (verb, known, row) in islice(self.counts.items(), room)
         ]
-        self.omitted_keys = len(self._counts) - len(counts)
+        self.omitted_keys = len(self.counts) - len(counts)
         return sorted([*self, *counts], key=lambda each: each.row) if counts else [*self]
 
 
@@ -297,9 +265,12 @@ def apply_write(before: Candidate, location: Location, part: bytes) -> Candidate
     return replace(before, wanted=wanted, patched=patched)
 
 
-def apply_recheck(
-    first: list[Candidate], second: Differences
-) -> tuple[list[tuple[Candidate, bool]], int]:
+def missing_items(candidates: Iterable[Candidate]) -> set[bytes]:
+    """Return the keys of which a value is missing, other than the time to live."""
+    return {each.key for each in candidates if each.kind == "missing" and each.group != "time"}
+
+
+def apply_recheck(first: list[Candidate], second: list[Candidate]) -> tuple[list[Candidate], int]:
     """Compare differences with the result of their recheck.
 
     Args:
@@ -307,8 +278,7 @@ def apply_recheck(
         second: the remaining differences; their rows are indexes in ``first``.
 
     Returns:
-        Pairs of a remaining difference and whether its found value changed before the recheck; and
-        the number of values that no longer differ.
+        The remaining differences, and the number of values that no longer differ.
     """
     left = {each.row: each for each in second}
     # Items that have appeared since the items of their key were counted.
@@ -329,7 +299,8 @@ def apply_recheck(
         else:
             same = now.found == before.found or before.group in ("time", "count")
             changed = not same or before.kind != now.kind
-        remaining.append((replace(before, kind=now.kind, found=now.found, size=now.size), changed))
+        after = replace(before, kind=now.kind, found=now.found, size=now.size, changed=changed)
+        remaining.append(after)
     # Candidates for which the first comparison was inconclusive.
     unknown = sum(each.patched == b"" for at, each in enumerate(first) if at not in left)
     return remaining, len(first) - len(remaining) - unknown

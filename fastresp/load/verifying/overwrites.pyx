@@ -210,9 +210,9 @@ cdef class OverwriteTracker:
         if entry.number & 1:
             return 0
         known = len(set(self.found))
-        opened = self.differences.named_items(key)
-        if opened >= 0 or known < n:
-            known = max(opened, 0)
+        named = self.differences.counts.get(key)
+        if named is not None or known < n:
+            known = 0 if named is None else named[1]
             salt = mixed(base, entry.number)
             for hash_of_item in self.found:
                 each = self.present.find(mixed(salt, hash_of_item))
@@ -227,8 +227,8 @@ cdef class OverwriteTracker:
     ) except -1:
         """Store a key that has more items than the source has named."""
         if n > known:
-            self.differences.set_count(key, verb, known, row)
+            self.differences.counts[key] = verb, known, row
             self.add_key(key, len(key))
         else:
-            self.differences.remove_count(key)
+            self.differences.counts.pop(key, None)
         return 0

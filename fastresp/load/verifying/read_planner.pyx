@@ -2,7 +2,7 @@
 """Convert commands that write values into commands that read them."""
 
 from libc.stdint cimport uint64_t
-from libc.string cimport memcmp
+from libc.string cimport memcmp, strlen
 
 from ...encode.payload.hashed cimport hashed
 from ...resp.buffer cimport (
@@ -17,7 +17,6 @@ from ...resp.buffer cimport (
     put_header,
     put_signed,
 )
-from .comparison cimport Comparison
 from .overwrites cimport Entry, Numbers, mixed
 from .write_command cimport (
     COUNT,
@@ -60,7 +59,7 @@ from .write_command cimport (
     start_at,
 )
 
-from .unverifiable import grows_at_both_ends, not_repeatable, refusal
+from . import unverifiable
 
 cdef enum:
     # Maximum items and bytes of a read, which a server runs in less than 1 ms, as for merged
@@ -78,7 +77,7 @@ cdef class ReadPlanner:
     A read is a command that reads values back from the server.
 
     Args:
-        comparison: compares the replies.
+        comparison: compares the replies; see Comparison.
         share: the share of rows to compare, above 0 and at most 1. Rows are chosen by a hash of
             their number.
         seed: seed of the hash; each seed selects a different sample.
@@ -94,7 +93,7 @@ cdef class ReadPlanner:
             returned; None if there is no such command.
     """
 
-    cdef Comparison comparison
+    cdef object comparison
     cdef Buffer out
     cdef uint64_t threshold
     cdef uint64_t seed
@@ -108,18 +107,17 @@ cdef class ReadPlanner:
     cdef long long row          # row of the last command
     cdef bint in_sample         # whether this row is in the sample
     cdef ReadPlan plan          # reads of the current chunk
-    # The current read:
+    # The current read, which is the last of the plan:
     cdef ValueForm form         # UNKNOWN if no read has started
     cdef Py_ssize_t start       # offset of the read
     cdef Py_ssize_t arguments
-    cdef Py_ssize_t index       # index in ``plan``
     cdef Py_ssize_t bytes       # bytes of the covered commands
     cdef int digits
     cdef const char *key
     cdef long long key_size
 
     def __cinit__(
-        self, Comparison comparison not None, *, double share=1.0, seed=0, bint exact=False,
+        self, comparison, *, double share=1.0, seed=0, bint exact=False,
         bint recheck=False, bint repair=False,
     ):
         self.comparison = comparison
@@ -140,23 +138,25 @@ cdef class ReadPlanner:
         cdef Cursor c
         cdef WriteCommand s
         cdef Py_ssize_t i
+        cdef bint full = self.comparison.full
         self.plan = ReadPlan()
         self.plan.chunk = chunk
         start_at(&c, chunk)
         for i in range(len(chunk.ends)):
             if chunk.rows.data.as_longlongs[i] != self.row:
-                self.begin_row(chunk.rows.data.as_longlongs[i])
+                self.row = chunk.rows.data.as_longlongs[i]
+                self.in_sample = self.all or mixed(self.seed, self.row) < self.threshold
             if not parse_command(&s, &c.walk, &self.last, self.recheck):
-                self.refuse(chunk, i, refusal)
+                self.refuse(chunk, i, unverifiable.MORE_THAN_ARGUMENTS)
                 break
             if not self.set_list_index(&s, chunk, i):
                 break
             next_command(&c, chunk)
-            if self.in_sample and not self.comparison.full and not self.is_moot(&s, &c, chunk):
+            if self.in_sample and not full and not self.is_moot(&s, &c, chunk):
                 self.read_values(&s, chunk, i)
             else:
                 self.skip(i)
-        self.end_read(chunk)
+        self.end_read()
         if not self.out.commands and self.comparison.waiting_bytes > MAX_WAITING_BYTES:
             self.pause(chunk)
         self.comparison.accept(self.plan)
@@ -185,16 +185,11 @@ cdef class ReadPlanner:
             # MULTI and EXEC have no key.
             if parse_command(&s, &c.walk, &self.last, self.recheck) and s.form != NO_VALUE:
                 self.plan.add(NUMBER, NO_VALUE, len(chunk.ends) - 1).items = 0
-                return self.put_read(b"EXISTS", 6, s.key, s.key_size)
+                return self.put_read(b"EXISTS", s.key, s.key_size)
             next_command(&c, chunk)
 
-    cdef int begin_row(self, long long row) except -1:
-        self.row = row
-        self.in_sample = self.all or mixed(self.seed, <uint64_t>row) < self.threshold
-        return 0
-
-    cdef int refuse(self, Chunk chunk, Py_ssize_t i, object why) except -1:
-        self.error = why(chunk.command(i, i), self.row, chunk.place(i))
+    cdef int refuse(self, Chunk chunk, Py_ssize_t i, str reason) except -1:
+        self.error = unverifiable.refusal(reason, chunk.command(i, i), self.row, chunk.place(i))
         return 0
 
     cdef bint set_list_index(self, WriteCommand *s, Chunk chunk, Py_ssize_t i) except -1:
@@ -206,11 +201,11 @@ cdef class ReadPlanner:
         cdef Entry *entry
         if is_list(s.form):
             if self.repair:
-                self.refuse(chunk, i, not_repeatable)
+                self.refuse(chunk, i, unverifiable.REPAIRED_LIST)
                 return False
             entry = self.lists.find(hashed(s.key, s.key_size))
             if entry.number and (entry.number < 0) != (s.form == LEFT):
-                self.refuse(chunk, i, grows_at_both_ends)
+                self.refuse(chunk, i, unverifiable.BOTH_ENDS)
                 return False
             s.number = entry.number
             entry.number += s.count if s.form == RIGHT else -s.count
@@ -233,9 +228,9 @@ cdef class ReadPlanner:
     cdef int skip(self, Py_ssize_t i) except -1:
         """Pass a command without a read to the comparison."""
         cdef Read *read
-        self.end_read(self.plan.chunk)
+        self.end_read()
         if self.plan.count:
-            read = &self.plan.reads[self.plan.count - 1]
+            read = self.plan.last()
             if read.reply_kind == PASSED and read.command + read.commands == i:
                 read.commands += 1
                 return 0
@@ -249,28 +244,28 @@ cdef class ReadPlanner:
             chunk.ends.data.as_longlongs[i - 1] if i else 0
         )
         if self.form != UNKNOWN and self.continues(s, size):
-            read = &self.plan.reads[self.index]
+            read = self.plan.last()
             read.commands += 1
             read.items += s.count
             self.bytes += size
             self.put_names(s)
             return 0
-        self.end_read(chunk)
+        self.end_read()
         if s.form == DELETED:
             return self.read_each_key(s, i)
         if s.form == TTL:
             return self.read_ttl(s, i)
         if s.form == COUNT:
-            return self.read_count(s.verb.name, s.verb.size, s.key, s.key_size, s.number, i)
+            return self.read_count(s.verb.name, s.key, s.key_size, s.number, i)
         self.open_read(s, i, size)
         if s.clock != UNTIMED:
-            self.end_read(chunk)
+            self.end_read()
             self.read_ttl(s, i)
         return 0
 
     cdef bint continues(self, const WriteCommand *s, Py_ssize_t size) noexcept:
         """Return whether the current read may be extended with this command."""
-        cdef Read *read = &self.plan.reads[self.index]
+        cdef Read *read = self.plan.last()
         if read.items + s.count > MAX_ITEMS or self.bytes + size > MAX_BYTES:
             return False
         if self.form == TEXTS:
@@ -290,7 +285,6 @@ cdef class ReadPlanner:
         read = self.plan.add(reply_kind_of(form), form, i)
         read.items = s.count
         read.number = list_index(s) if form == INDEX else s.number
-        self.index = self.plan.count - 1
         self.form, self.key, self.key_size, self.bytes = form, s.key, s.key_size, size
         self.start = own_size(&self.out.out)
         self.arguments = 0
@@ -340,28 +334,22 @@ cdef class ReadPlanner:
             path = b"$" + path if path[:1] in (b".", b"[") else b"$." + path
         return self.put_argument(path, len(path))
 
-    cdef int end_read(self, Chunk chunk) except -1:
+    cdef int end_read(self) except -1:
         """End the current read."""
         cdef Read *read
         cdef ValueForm form = self.form
-        cdef long long first, last
+        cdef long long first, row
         if form == UNKNOWN:
             return 0
-        read = &self.plan.reads[self.index]
+        read = self.plan.last()
         self.form = UNKNOWN
-        first = read.number
         if is_list(form) or form == INDEX:
-            if form == INDEX:
-                last = first
-            elif form == RIGHT:
-                last = first + read.items - 1
-            else:
-                last = first - 1
-                first -= read.items
-            self.put_range(first, last)
+            first = read.number - read.items if form == LEFT else read.number
+            self.put_range(first, first + read.items - 1)
         else:
             end_header(self.out, self.start, c'*', self.arguments, &self.digits)
-        end_command(self.out, chunk.rows.data.as_longlongs[read.command + read.commands - 1])
+        row = self.plan.chunk.rows.data.as_longlongs[read.command + read.commands - 1]
+        end_command(self.out, row)
         if self.exact or is_list(form) and self.all and not self.recheck:  # find extra list items
             self.read_size(read, form)
         if self.recheck:
@@ -375,60 +363,57 @@ cdef class ReadPlanner:
             return 0
         entry.number = 1
         self.plan.add(NAME, NO_VALUE, read.command).items = 0
-        return self.put_read(b"TYPE", 4, self.key, self.key_size)
+        return self.put_read(b"TYPE", self.key, self.key_size)
 
     cdef int read_size(self, const Read *read, ValueForm form) except -1:
         """Read the number of items of the key."""
-        cdef long long number = read.number
-        cdef Py_ssize_t command = read.command + read.commands - 1
+        cdef const char *name
+        cdef long long number = 0
+        cdef Py_ssize_t last = read.command + read.commands - 1
         if form == FIELDS:
-            return self.read_count(b"HLEN", 4, self.key, self.key_size, 0, command)
-        if form == MEMBERS:
-            return self.read_count(b"SCARD", 5, self.key, self.key_size, 0, command)
-        if form == SCORES:
-            return self.read_count(b"ZCARD", 5, self.key, self.key_size, 0, command)
-        if is_list(form):
-            number = abs(number) + read.items
-            return self.read_count(b"LLEN", 4, self.key, self.key_size, number, command)
-        return 0
+            name = b"HLEN"
+        elif form == MEMBERS:
+            name = b"SCARD"
+        elif form == SCORES:
+            name = b"ZCARD"
+        elif is_list(form):
+            name, number = b"LLEN", abs(read.number) + read.items
+        else:
+            return 0
+        return self.read_count(name, self.key, self.key_size, number, last)
 
     cdef int read_count(
-        self, const char *name, int size, const char *key, long long key_size, long long number,
-        Py_ssize_t i,
+        self, const char *name, const char *key, long long key_size, long long number, Py_ssize_t i
     ) except -1:
         cdef Read *read = self.plan.add(NUMBER, COUNT, i)
         read.items, read.number = 0, number
-        return self.put_read(name, size, key, key_size)
+        return self.put_read(name, key, key_size)
 
     cdef int read_each_key(self, WriteCommand *s, Py_ssize_t i) except -1:
         """Read each key of MSET or DEL with a separate command."""
         cdef WriteCommand items = s[0]
         cdef Item item
+        cdef const char *name
         cdef Py_ssize_t j
         for j in range(s.count):
             next_item(&items, &item)
-            if s.form == DELETED:
-                self.plan.add(NUMBER, s.form, i).skipped = j
-                self.put_read(b"EXISTS", 6, item.name, item.name_size)
-            else:
-                self.plan.add(ONE, s.form, i).skipped = j
-                self.put_read(b"GET", 3, item.name, item.name_size)
+            self.plan.add(NUMBER if s.form == DELETED else ONE, s.form, i).skipped = j
+            name = b"EXISTS" if s.form == DELETED else b"GET"
+            self.put_read(name, item.name, item.name_size)
         return 0
 
     cdef int read_ttl(self, WriteCommand *s, Py_ssize_t i) except -1:
         """Read the time to live of a command's key."""
         cdef Read *read = self.plan.add(NUMBER, TTL, i)
         read.items = 0
-        if is_absolute(s.clock):
-            return self.put_read(b"PEXPIRETIME", 11, s.key, s.key_size)
-        return self.put_read(b"PTTL", 4, s.key, s.key_size)
+        return self.put_read(
+            b"PEXPIRETIME" if is_absolute(s.clock) else b"PTTL", s.key, s.key_size
+        )
 
-    cdef int put_read(
-        self, const char *name, int size, const char *key, long long key_size
-    ) except -1:
+    cdef int put_read(self, const char *name, const char *key, long long key_size) except -1:
         """Write a read of one key."""
         self.begin_command(2)
-        self.put_argument(name, size)
+        self.put_argument(name, strlen(name))
         self.put_argument(key, key_size)
         return end_command(self.out, self.row)
 

@@ -32,18 +32,20 @@ from .differences import Candidate
 from .read_planner import ReadPlanner
 
 __all__ = [
+    "READING",
     "AsyncReadChunks",
     "ReadChunks",
     "VerifyCore",
     "compare_core",
     "repair_core",
-    "server_to_read",
 ]
 
 # Maximum bytes of the chunks of the source that are kept until their replies arrive.
 MAX_WAITING_BYTES = 16 << 20
-# Reads that a server may lack or refuse: MGET needs permission.
-OPTIONAL_COMMANDS: list[tuple[bytes, ...]] = [(b"MGET", b"fastresp")]
+# For connections that only read; in a cluster, from all primaries. MGET needs permission.
+READING = Requirements(
+    reading=True, nodes=True, optional_commands=lambda _: [(b"MGET", b"fastresp")]
+)
 PEXPIRETIME_NOTE = (
     "fastresp: absolute times to live need PEXPIRETIME: Redis 7.0 or later, or Valkey"
 )
@@ -56,7 +58,7 @@ class ReadEncoder:
 
     def __init__(self, encoder: Encoder, planner: ReadPlanner) -> None:
         self._encoder = encoder
-        self._questions = planner
+        self._planner = planner
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._encoder, name)
@@ -67,16 +69,14 @@ class ReadEncoder:
         Raises:
             EncodeError: a row can't be encoded, or a command of the last chunk can't be verified.
         """
-        if self._questions.error is not None:
-            raise self._questions.error
+        if self._planner.error is not None:
+            raise self._planner.error
         return self._encoder.fill(source)
 
     def take(self) -> Chunk | None:
         """Return the reads for the rows encoded since the last call; None if there are no reads."""
-        if self._questions.error is not None:
-            return None
-        chunk = self._encoder.take()
-        return None if chunk is None else self._questions.plan_reads(chunk)
+        chunk = self._encoder.take() if self._planner.error is None else None
+        return None if chunk is None else self._planner.plan_reads(chunk)
 
 
 class ReadChunks(Chunks):
@@ -91,54 +91,19 @@ class ReadChunks(Chunks):
 
     def configure_for(self, answers: Answers | None) -> None:
         super().configure_for(answers)
-        allow_several_keys(self.planner, answers)
+        accepted = answers is not None and not answers.cluster and not answers.refused
+        # A recheck reads each key separately: MGET does not report that a key is not a string.
+        self.planner.over_keys = accepted and not self.planner.recheck
 
-    def next(self) -> Chunk | None:
-        chunk = super().next()
-        raise_planner_error(chunk, self.planner)
+    def _deliver(self) -> Chunk | None:
+        chunk = super()._deliver()
+        if chunk is None and self.planner.error is not None:
+            raise self.planner.error
         return chunk
 
 
-class AsyncReadChunks(AsyncChunks):
+class AsyncReadChunks(ReadChunks, AsyncChunks):
     """Chunks of reads for an async source."""
-
-    planner: ReadPlanner
-
-    def open(self) -> None:
-        if self._source is None:
-            super().open()
-            self.writer = ReadEncoder(self.writer, self.planner)
-
-    def configure_for(self, answers: Answers | None) -> None:
-        super().configure_for(answers)
-        allow_several_keys(self.planner, answers)
-
-    async def _next(self) -> Chunk | None:
-        chunk = await super()._next()
-        raise_planner_error(chunk, self.planner)
-        return chunk
-
-
-def allow_several_keys(planner: ReadPlanner, answers: Answers | None) -> None:
-    """Let one command read several keys, if the server accepts that.
-
-    A recheck reads each key separately: MGET does not report that a key is not a string.
-    """
-    accepted = answers is not None and not answers.cluster and not answers.refused
-    planner.over_keys = accepted and not planner.recheck
-
-
-def raise_planner_error(chunk: Chunk | None, planner: ReadPlanner) -> None:
-    """After the last chunk, raise the error of a source command that can't be verified."""
-    if chunk is None and planner.error is not None:
-        raise planner.error
-
-
-def server_to_read(like: Any) -> Server:
-    """Return the settings for connections that only read; in a cluster, to all primaries."""
-    return Server(
-        like, Requirements(reading=True, nodes=True, optional_commands=lambda _: OPTIONAL_COMMANDS)
-    )
 
 
 class VerifyCore(ReplyCore):
@@ -149,8 +114,7 @@ class VerifyCore(ReplyCore):
         server: Server,
         timeout: float | None,
         comparison: Comparison,
-        *,
-        max_reply_bytes: int | None = None,
+        max_reply_bytes: int | None,
     ) -> None:
         super().__init__(
             server,
@@ -161,10 +125,6 @@ class VerifyCore(ReplyCore):
         )
         self.comparison = comparison
         self.sink = comparison
-
-    def of_cluster(self, *others: Any, follows: bool) -> VerifyCluster:
-        """Return the connections to all nodes; redirects are followed, even for transactions."""
-        return VerifyCluster(*others, comparison=self.comparison, follows=True)
 
     def process_replies(self) -> None:
         """Acknowledge the replies that were compared.
@@ -215,10 +175,10 @@ class VerifyCore(ReplyCore):
 class VerifyCluster(ClusterCore):
     """Connections to the nodes of a cluster; compares the replies in the order of the source."""
 
-    def __init__(self, *others: Any, comparison: Comparison, follows: bool) -> None:
-        self._comparison = comparison
+    def __init__(self, core: VerifyCore, *others: Any, follows: bool) -> None:
+        self._comparison = core.comparison
         self._show: Show | None = None
-        super().__init__(*others, follows=follows)
+        super().__init__(core, *others, follows=True)  # also the commands of transactions
         self._raising = False  # emitting() raises errors instead
 
     def _node(self, kind: type[Any], server: Server, address: tuple[str, int] | None) -> Any:
@@ -272,7 +232,7 @@ def compare_core(
     connected: VerifyCore | VerifyCluster = core
     try:
         yield from open_source(chunks)
-        connected = (yield from connect(core, chunks, core.of_cluster)) or core
+        connected = (yield from connect(core, chunks, VerifyCluster)) or core
         yield from connected.exchanging(chunks, show)
     except LostConnection:
         raise (yield Blocking(connected.loss)) from None
@@ -298,6 +258,5 @@ def repair_core(
     """
     commands = [command for each in differing if (command := each.repair_command()) is not None]
     options = Options(server=server, on_error="collect", timeout=timeout)
-
     choose = partial(SocketTransport, in_event_loop=in_event_loop)
     return loading(Chunks(commands, None, options), choose)

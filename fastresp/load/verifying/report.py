@@ -6,11 +6,13 @@ import base64
 import json
 import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from inspect import iscoroutinefunction
-from types import TracebackType
-from typing import IO, Any, Self, TypeAlias
+from io import FileIO
+from typing import Any, TypeAlias
 
 from ...outcome.command_error import location_text
 from ...outcome.messages import Hint, Message, shown_argument
@@ -22,9 +24,9 @@ from ...sources.files.checks import check_unused
 __all__ = [
     "Difference",
     "DifferenceTarget",
-    "DifferenceWriter",
     "VerifyReport",
     "difference_line",
+    "difference_writer",
     "max_share",
 ]
 
@@ -44,10 +46,8 @@ KIND_TEXTS = {
 CONFIDENCE = 0.95
 # Steps of the bisection, enough for all digits of a float.
 STEPS = 60
-# The continued fraction is evaluated until it changes by less than this.
-PRECISION = 1e-12
-MAX_TERMS = 10_000
-TINY = 1e-300
+# Smaller terms of a sum are ignored.
+PRECISION = 1e-16
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +95,23 @@ class Difference:
         A value that is not UTF-8 is an object such as ``{"base64": "/w=="}``. A longer value is cut
         after 4,096 bytes, and ``wanted_bytes`` or ``found_bytes`` is the original size.
         """
-        found = self.found
-        line: dict[str, Any] = {"row": self.row}
-        if self.file is not None:
-            line |= {"file": self.file, "row_in_file": self.row_in_file}
-        if self.line is not None:
-            line["line"] = self.line
-        line |= {
+        line: dict[str, Any] = {
+            "row": self.row,
+            "file": self.file,
+            "row_in_file": self.row_in_file,
+            "line": self.line,
             "key": _for_json(self.key),
             "field": _for_json(self.field),
             "kind": self.kind,
             "wanted": _for_json(self.wanted),
-            "found": _for_json(found),
+            "found": _for_json(self.found),
         }
         if isinstance(self.wanted, bytes) and len(self.wanted) > SHOWN_BYTES:
             line["wanted_bytes"] = len(self.wanted)
-        if isinstance(found, bytes) and self.found_bytes > SHOWN_BYTES:
+        if isinstance(self.found, bytes) and self.found_bytes > SHOWN_BYTES:
             line["found_bytes"] = self.found_bytes
+        unknown = [name for name in ("file", "row_in_file", "line") if line[name] is None]
+        line = {name: value for name, value in line.items() if name not in unknown}
         return line | {name: True for name in ("changed", "repaired") if getattr(self, name)}
 
 
@@ -188,10 +188,7 @@ class VerifyReport(Displayed):
     def as_json(self) -> dict[str, Any]:
         """Return the report as a dict for JSON."""
         found = [each.as_json() for each in self.differences]
-        return {each.name: getattr(self, each.name) for each in fields(self)} | {
-            "differences": found,
-            "same": self.same,
-        }
+        return vars(self) | {"differences": found, "same": self.same}
 
     def __str__(self) -> str:
         return str(self.message)
@@ -261,56 +258,38 @@ def _location(difference: Difference) -> str:
 DifferenceTarget: TypeAlias = str | os.PathLike[str] | Callable[[Difference], object] | None
 
 
-class DifferenceWriter:
-    """Writes differences to a file, or passes them to a callable; a context manager.
-
-    Args:
-        target: the path of a new file, a callable, or None.
+@contextmanager
+def difference_writer(target: DifferenceTarget) -> Iterator[Callable[[Difference], object]]:
+    """Yield a function that writes a difference to a new file, or passes it to a callable.
 
     Raises:
         TypeError: the target is not a path, a callable or None.
-        OSError: the file can't be opened, or is not empty.
+        OSError: the file is not empty, or can't be opened or written.
     """
+    if iscoroutinefunction(target):
+        message = " must be a path or a plain function, not an async one"
+        raise TypeError(Message(Hint("differences"), message))
+    if target is None:
+        yield lambda _: None
+    elif isinstance(target, (str, os.PathLike)):
+        check_unused(target, "the differences of an earlier comparison")
+        with needed_for(f"can't open {os.fspath(target)!r} for the differences"):
+            file = open(target, "wb", buffering=0)  # noqa: SIM115
+        with file:
+            yield partial(_write_line, file)
+    elif callable(target):
+        yield target
+    else:
+        message = f" must be a path or a callable, not a {type(target).__name__}"
+        raise TypeError(Message(Hint("differences"), message))
 
-    def __init__(self, target: DifferenceTarget) -> None:
-        if iscoroutinefunction(target):
-            message = " must be a path or a plain function, not an async one"
-            raise TypeError(Message(Hint("differences"), message))
-        if not (target is None or isinstance(target, str | os.PathLike) or callable(target)):
-            message = f" must be a path or a callable, not a {type(target).__name__}"
-            raise TypeError(Message(Hint("differences"), message))
-        self._target = target
-        self._file: IO[bytes] | None = None
 
-    def __enter__(self) -> Self:
-        path = self._target
-        if isinstance(path, (str, os.PathLike)):
-            check_unused(path, "the differences of an earlier comparison")
-            with needed_for(f"can't open {os.fspath(path)!r} for the differences"):
-                self._file = open(path, "wb", buffering=0)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None
-    ) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def write(self, difference: Difference) -> None:
-        """Write a difference.
-
-        Raises:
-            OSError: the file can't be written.
-            Exception: the callable raised it.
-        """
-        if self._file is not None:
-            try:
-                write_all(self._file, difference_line(difference).encode())
-            except OSError as error:
-                message = f"{error.strerror}; the remaining differences were not written"
-                raise OSError(error.errno, message, str(self._target)) from error
-        elif callable(self._target):
-            self._target(difference)
+def _write_line(file: FileIO, difference: Difference) -> None:
+    try:
+        write_all(file, difference_line(difference).encode())
+    except OSError as error:
+        message = f"{error.strerror}; the remaining differences were not written"
+        raise OSError(error.errno, message, os.fspath(file.name)) from error
 
 
 def difference_line(difference: Difference) -> str:
@@ -341,41 +320,28 @@ def binomial_limit(differing: int, compared: int, confidence: float) -> float:
     """
     if differing >= compared:
         return 1.0
-    if differing == 0:  # about 3 / compared, the "rule of three"
-        return -math.expm1(math.log1p(-confidence) / compared)
     low, high = differing / compared, 1.0
     for _ in range(STEPS):
         middle = (low + high) / 2
-        # The probability of more differences than observed.
-        if _beta(middle, differing + 1, compared - differing) < confidence:
+        if chance_of_at_most(differing, compared, middle) > 1 - confidence:
             low = middle
         else:
             high = middle
     return high
 
 
-def _beta(x: float, a: float, b: float) -> float:
-    """Return the regularised incomplete beta function I_x(a, b).
+def chance_of_at_most(differing: int, compared: int, share: float) -> float:
+    """Return the probability that at most ``differing`` rows differ, if ``share`` of all rows do.
 
-    Source: NIST Digital Library of Mathematical Functions, 8.17.22, evaluated by Lentz's method,
-    and 8.17.4 for x above the mean.
+    ``share`` must be above ``differing / compared``, so that each term is below its predecessor.
     """
-    if x > (a + 1) / (a + b + 2):
-        return 1.0 - _beta(1 - x, b, a)
-    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    front = math.exp(log_front + a * math.log(x) + b * math.log1p(-x)) / a if x > 0 else 0.0
-    c, d, value = 1.0, 0.0, 1.0
-    for term in range(MAX_TERMS):
-        m, odd = divmod(term, 2)
-        if term == 0:
-            factor = 1.0
-        elif odd:
-            factor = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        else:
-            factor = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d = 1 / (1 + factor * d or TINY)
-        c = 1 + factor / c or TINY
-        value *= c * d
-        if abs(1 - c * d) < PRECISION and term:
+    same = compared - differing
+    ways = math.lgamma(compared + 1) - math.lgamma(differing + 1) - math.lgamma(same + 1)
+    term = math.exp(ways + differing * math.log(share) + same * math.log1p(-share))
+    total = 0.0
+    for count in range(differing, -1, -1):
+        total += term
+        term *= count * (1 - share) / ((compared - count + 1) * share)
+        if term <= total * PRECISION:
             break
-    return front * (value - 1)
+    return total

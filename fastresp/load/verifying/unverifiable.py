@@ -14,36 +14,34 @@ from ...resp.values import pack
 from ...server.preflight import VALUE, sample_commands
 from .write_command import NAMES, can_be_verified
 
-__all__ = ["check_names", "check_template", "grows_at_both_ends", "not_repeatable", "refusal"]
+__all__ = [
+    "BOTH_ENDS", "MORE_THAN_ARGUMENTS", "REPAIRED_LIST", "check_names", "check_template", "refusal",
+]  # fmt: skip
 
 KNOWN = (
     "SET, HSET, SADD, ZADD, RPUSH, LPUSH, JSON.SET, DEL, EXPIRE and their variants can be, without "
     "options such as NX"
 )
+# Reasons to refuse a command.
+MORE_THAN_ARGUMENTS = (
+    f"can't be verified, since its outcome depends on more than its arguments; {KNOWN}"
+)
+BOTH_ENDS = (
+    "extends a list that was extended at the other end before; leave out its commands, which can't "
+    "be verified"
+)
+REPAIRED_LIST = (
+    "can't be repaired: its items would be duplicated; delete the lists that differ, and load them "
+    "again"
+)
 # Positions of options; a placeholder there could be any option.
 OPTIONS = {b"SET": slice(3, None), b"ZADD": slice(2, 3)}
 
 
-def refusal(command: bytes, row: int, place: int) -> EncodeError:
-    """Return the error for a command whose outcome depends on more than its arguments."""
-    message = f"{shown_command(command)} can't be verified, since its outcome depends on more than "
-    return _error(f"{message}its arguments; {KNOWN}", row, place)
-
-
-def grows_at_both_ends(command: bytes, row: int, place: int) -> EncodeError:
-    """Return the error for a list that is filled by RPUSH and by LPUSH."""
-    message = f"{shown_command(command)} extends a list that was extended at the other end before; "
-    return _error(f"{message}leave out its commands, which can't be verified", row, place)
-
-
-def not_repeatable(command: bytes, row: int, place: int) -> EncodeError:
-    """Return the error for repairing a list: writing the items again would duplicate them."""
-    message = f"{shown_command(command)} can't be repaired: its items would be duplicated; delete "
-    return _error(f"{message}the lists that differ, and load them again", row, place)
-
-
-def _error(message: str, row: int, place: int) -> EncodeError:
-    return EncodeError(f"row {row:,}, command {place:,}: {message}", command=place, row=row)
+def refusal(reason: str, command: bytes, row: int, place: int) -> EncodeError:
+    """Return the error for a command of a row."""
+    message = f"row {row:,}, command {place:,}: {shown_command(command)} {reason}"
+    return EncodeError(message, command=place, row=row)
 
 
 def check_names(names: list[str] | None, template: Template | None) -> None:
@@ -104,7 +102,6 @@ def _check_times(template: Template) -> None:
 
 
 def _comparable(argument: Sequence[bytes | Field]) -> tuple[Any, ...]:
-    """Return the parts of an argument in a form that can be compared."""
     return tuple(
         each if isinstance(each, bytes) else (type(each), each.path, each.convert)
         for each in argument

@@ -13,36 +13,22 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias
 
-from ...encode.template import Template, TemplateLike, as_template
+from ...encode.template import TemplateLike, as_template
 from ...outcome.messages import Hint, Message
 from ...outcome.report import counted
 from ...outcome.tracebacks import public
 from ...server.options import Nulls, Options, arguments_of
-from ...server.settings import ServerLike
+from ...server.settings import Server, ServerLike
 from ...sources.source import Data, as_source, place_of
 from ...transports.driver import Blocking, Emit, Pull, Step, run
 from ...transports.locating import finding_lines, locating
 from ..commands import command_names
 from ..progress import reporting
 from .comparison import Comparison
-from .differences import Candidate, Differences, apply_recheck, repairable
+from .differences import Candidate, Differences, apply_recheck, missing_items, repairable
 from .read_planner import ReadPlanner
-from .reading import (
-    AsyncReadChunks,
-    ReadChunks,
-    Show,
-    VerifyCore,
-    compare_core,
-    repair_core,
-    server_to_read,
-)
-from .report import (
-    Difference,
-    DifferenceTarget,
-    DifferenceWriter,
-    VerifyReport,
-    max_share,
-)
+from .reading import READING, ReadChunks, Show, VerifyCore, compare_core, repair_core
+from .report import Difference, DifferenceTarget, VerifyReport, difference_writer, max_share
 from .unverifiable import check_names, check_template
 
 __all__ = ["Progress", "VerifyOptions", "verify", "verify_core"]
@@ -197,9 +183,7 @@ def verify(
     return run(verify_core(chunks, options))
 
 
-def verify_core(
-    chunks: ReadChunks | AsyncReadChunks, options: VerifyOptions
-) -> Generator[Any, Any, VerifyReport]:
+def verify_core(chunks: ReadChunks, options: VerifyOptions) -> Generator[Any, Any, VerifyReport]:
     """Run a verification (core).
 
     Args:
@@ -207,17 +191,9 @@ def verify_core(
         options: the options.
     """
     verification = Verification(chunks, options)
-    with closing(chunks), DifferenceWriter(options.differences) as lines:
+    with closing(chunks), difference_writer(options.differences) as write:
         try:
-            names = partial(check_source, chunks.data, chunks.template, options)
-            yield Pull(names, chunks.blocks)
-            yield from verification.compare_core()
-            verification.stopped = "not all differences were rechecked"
-            yield from verification.recheck_core()
-            if options.repair:
-                verification.stopped = "not all differences were repaired and rechecked"
-                yield from verification.repair_core()
-            yield from verification.locate_core()
+            yield from verification.run()
         except BaseException as error:
             if isinstance(error, Exception):
                 yield from locating(chunks.data, [error])
@@ -227,23 +203,23 @@ def verify_core(
         verification.conclude()
         try:
             for each in verification.differences():
-                lines.write(each)
+                write(each)
         except BaseException as error:
             error.report = verification.report  # type: ignore[attr-defined]
             raise
     return verification.report
 
 
-def check_source(data: Any, template: Template | None, options: VerifyOptions) -> None:
+def check_source(chunks: ReadChunks, options: VerifyOptions) -> None:
     """Refuse commands that can't be verified or repaired, if known in advance.
 
     Raises:
         TemplateError, EncodeError: a command can't be verified.
         ValueError: a command can't be repaired.
     """
-    names = command_names(data, template)
-    check_names(names, template)
-    check_template(template)
+    names = command_names(chunks.data, chunks.template)
+    check_names(names, chunks.template)
+    check_template(chunks.template)
     lists = sorted({"RPUSH", "LPUSH"}.intersection(names or ()))
     if options.repair and lists:
         message = (
@@ -256,38 +232,47 @@ def check_source(data: Any, template: Template | None, options: VerifyOptions) -
 class Verification:
     """One verification: its comparison, and the differences found."""
 
-    def __init__(self, chunks: ReadChunks | AsyncReadChunks, options: VerifyOptions) -> None:
+    def __init__(self, chunks: ReadChunks, options: VerifyOptions) -> None:
         self.options = options
         self.report = VerifyReport(sample=options.share)
         # What remains undone if an error occurs now.
-        self.stopped = "not all rows were compared, and no differences rechecked"
+        self._undone = "not all rows were compared, and no differences rechecked"
         self._chunks = chunks
-        self._server = server_to_read(options.server)
+        self._server = Server(options.server, READING)
         self._found = Differences(options.max_differences)
-        self._since = -1.0 if options.since is None else options.since
         self._comparison = self._new_comparison(self._found, exact=options.exact)
         chunks.planner = ReadPlanner(
             self._comparison, share=options.share or 1.0, seed=options.seed, exact=options.exact,
             repair=options.repair,
         )  # fmt: skip
         self._started = time.monotonic()
-        # Each difference, whether it changed before the recheck, and whether it is repaired.
-        self._differing: list[tuple[Candidate, bool, bool]] = []
+        # The differences that the recheck has confirmed.
+        self._differing: list[Candidate] = []
         self._lines: dict[int, int] = {}  # line of each row, if known
 
     def _new_comparison(self, differences: Differences, **flags: bool) -> Comparison:
+        since = -1.0 if self.options.since is None else self.options.since
         max_bytes = self.options.max_reply_bytes
-        return Comparison(differences, since=self._since, max_reply_bytes=max_bytes, **flags)
+        return Comparison(differences, since=since, max_reply_bytes=max_bytes, **flags)
 
-    def _core(self, comparison: Comparison) -> VerifyCore:
-        max_bytes = self.options.max_reply_bytes
-        return VerifyCore(self._server, self.options.timeout, comparison, max_reply_bytes=max_bytes)
-
-    def compare_core(self) -> VerifySteps:
-        """Compare all rows, or the sample."""
-        core = self._core(self._comparison)
+    def run(self) -> VerifySteps:
+        """Compare, recheck, repair, and find the lines of the rows that differ."""
+        yield Pull(partial(check_source, self._chunks, self.options), self._chunks.blocks)
         with self._live_report() as show:
-            yield from compare_core(core, self._chunks, show)
+            yield from self._compare(self._comparison, self._chunks, show)
+        self._undone = "not all differences were rechecked"
+        yield from self._recheck_all()
+        if self.options.repair:
+            self._undone = "not all differences were repaired and rechecked"
+            yield from self._repair()
+        yield from self.locate_core()
+
+    def _compare(
+        self, comparison: Comparison, chunks: ReadChunks, show: Show | None = None
+    ) -> VerifySteps:
+        options = self.options
+        core = VerifyCore(self._server, options.timeout, comparison, options.max_reply_bytes)
+        return compare_core(core, chunks, show)
 
     @contextmanager
     def _live_report(self) -> Iterator[Show | None]:
@@ -307,40 +292,37 @@ class Verification:
         report.seconds = time.monotonic() - self._started
         return report
 
-    def recheck_core(self) -> VerifySteps:
-        """Recheck the differences."""
+    def _recheck_all(self) -> VerifySteps:
         if self._comparison.full:
-            self._found.forget_counts()
+            self._found.counts.clear()
         first = self._found.candidates()
         if first:
             yield Blocking(partial(time.sleep, PAUSE_S))
-        second = Differences(len(first) + 1, sys.maxsize)
-        yield from self._recheck(first, second)
-        remaining, self.report.written_meanwhile = apply_recheck(first, second)
-        self._differing = [(each, changed, False) for each, changed in remaining]
+        second = yield from self._recheck(first)
+        self._differing, self.report.written_meanwhile = apply_recheck(first, second)
 
-    def _recheck(self, some: Sequence[Candidate], differences: Differences) -> VerifySteps:
-        """Compare values one by one (core); ``row`` of each difference is an index in ``some``."""
-        if not some:
-            return
-        comparison = self._new_comparison(differences, recheck=True)
-        chunks = ReadChunks([each.command() for each in some], None, Options())
-        chunks.planner = ReadPlanner(comparison, recheck=True)
-        yield from compare_core(self._core(comparison), chunks)
+    def _recheck(self, some: Sequence[Candidate]) -> Generator[Step | Emit, Any, list[Candidate]]:
+        """Compare values one by one; the rows of the differences are indexes in ``some``."""
+        differences = Differences(len(some) + 1, sys.maxsize)
+        if some:
+            comparison = self._new_comparison(differences, recheck=True)
+            chunks = ReadChunks([each.command() for each in some], None, Options())
+            chunks.planner = ReadPlanner(comparison, recheck=True)
+            yield from self._compare(comparison, chunks)
+        return [*differences]
 
-    def repair_core(self) -> VerifySteps:
+    def _repair(self) -> VerifySteps:
         """Rewrite the values that differ, and recheck them.
 
         Then repair the times to live of keys and rows that have no other differences left.
         """
-        options = self.options
-        some = [each for each, _, _ in self._differing]
+        options, some = self.options, self._differing
         left = set(range(len(some)))
         errors: Counter[str] = Counter()
         for times in (False, True):
-            others = [some[at] for at in sorted(left) if some[at].group not in ("time", "count")]
-            keys = {each.key for each in others if times}
-            rows = {each.row for each in others if times}
+            others = [some[at] for at in left if times and some[at].group not in ("time", "count")]
+            keys = {each.key for each in others}
+            rows = {each.row for each in others}
             chosen = [
                 each for each in repairable(some)
                 if (each.group == "time") == times and each.key not in keys and each.row not in rows
@@ -351,18 +333,15 @@ class Verification:
                 chosen, options.server, options.timeout, in_event_loop=options.in_event_loop
             )
             errors.update(repairs.errors_by_code)
-            remaining = Differences(len(some) + 1, sys.maxsize)
-            yield from self._recheck(some, remaining)
-            left = {each.row for each in remaining}
+            left = {each.row for each in (yield from self._recheck(some))}
         self.report.repair_errors = dict(errors)
         self._differing = [
-            (each, changed, number not in left)
-            for number, (each, changed, _) in enumerate(self._differing)
+            replace(each, repaired=number not in left) for number, each in enumerate(some)
         ]
 
     def locate_core(self) -> VerifySteps:
         """Find the lines of the rows that differ."""
-        rows = {each.row for each, _, _ in self._differing}
+        rows = {each.row for each in self._differing}
         self._lines = yield from finding_lines(self._chunks.data, rows)
 
     def conclude(self) -> None:
@@ -374,37 +353,29 @@ class Verification:
             rows.add(each.row)
         report.rows_differing = len(rows)
         report.unrepaired = report.differing - report.repaired if self.options.repair else None
-        if found.omitted_keys:
-            report.stopped = Message(
-                f"{found.omitted_keys:,} more keys have items that the source does not name (a "
-                "larger ",
-                Hint("max_differences", ...),
-                " reports more)",
-            )
-        if found.unknown_documents:
+        limit = Hint("max_differences", ...)
+        if self._comparison.full:
+            message = f"no values were compared after {len(found):,} differed (a larger "
+            report.stopped = Message(message, limit, " compares more)")
+        elif found.unknown_documents:
             report.stopped = (
                 f"{counted(found.unknown_documents, 'document')} not fully compared: later rows "
                 "write unknown parts of them (paths with a *, .. or ?)"
             )
-        if self._comparison.full:
-            report.stopped = Message(
-                f"no values were compared after {len(found):,} differed (a larger ",
-                Hint("max_differences", ...),
-                " compares more)",
-            )
+        elif found.omitted_keys:
+            message = f"{found.omitted_keys:,} more keys have items that the source does not name "
+            report.stopped = Message(f"{message}(a larger ", limit, " reports more)")
         # Omitted values would bias the sample.
         if report.sample is not None and report.rows and not report.stopped:
             report.at_most = max_share(len(rows), report.rows_compared, report.rows)
 
     def end_early(self, error: BaseException) -> None:
         """Attach the incomplete report to an exception."""
-        self._found.forget_counts()
-        self._differing = self._differing or [
-            (each, False, False) for each in self._found.candidates()
-        ]
+        self._found.counts.clear()
+        self._differing = self._differing or self._found.candidates()
         self.conclude()
         self.report.at_most = self.report.unrepaired = None
-        self.report.stopped = self.stopped
+        self.report.stopped = self._undone
         if self._comparison.replies or getattr(error, "report", None) is not None:
             error.report = self.report  # type: ignore[attr-defined]
 
@@ -413,24 +384,24 @@ class Verification:
 
         The time to live of a missing key is not a separate difference.
         """
-        missing = {
-            each.key for each, _, _ in self._differing
-            if each.kind == "missing" and each.group != "time"
-        }  # fmt: skip
+        missing = missing_items(self._differing)
         place = place_of(self._chunks.data)
-        for each, changed, repaired in self._differing:
+        for each in self._differing:
             if each.group == "time" and each.kind == "missing" and each.key in missing:
                 continue
-            found = each.found
-            if each.group == "time":
-                found = None if found < 0 else found
+            file, row_in_file = (None, None) if place is None else place(each.row)
             named = each.group not in ("value", "time", "count")
-            difference = Difference(
-                each.row, each.key, each.name if named else None, each.kind, each.wanted, found,
-                each.size, changed, repaired,
-            )  # fmt: skip
-            if place is not None:
-                file, row = place(each.row)
-                line = self._lines.get(each.row)
-                difference = replace(difference, file=file, row_in_file=row, line=line)
-            yield difference
+            yield Difference(
+                row=each.row,
+                key=each.key,
+                field=each.name if named else None,
+                kind=each.kind,
+                wanted=each.wanted,
+                found=None if each.group == "time" and each.found < 0 else each.found,
+                found_bytes=each.size,
+                changed=each.changed,
+                repaired=each.repaired,
+                file=file,
+                row_in_file=row_in_file,
+                line=None if place is None else self._lines.get(each.row),
+            )

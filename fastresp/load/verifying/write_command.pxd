@@ -132,6 +132,7 @@ cdef class ReadPlan:
     cdef Read *reads                    # owned, from realloc
     cdef Py_ssize_t count
     cdef Py_ssize_t room
+    cdef Read *last(self) noexcept
     cdef Read *add(self, ReplyKind reply_kind, ValueForm form, Py_ssize_t command) except NULL
 
 

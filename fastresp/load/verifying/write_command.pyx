@@ -292,6 +292,9 @@ cdef class ReadPlan:
             self.reads, self.room = reads, room
         self.count += 1
         self.reads[self.count - 1] = Read(reply_kind, form, command, 1, 0, 1, 0)
+        return self.last()
+
+    cdef Read *last(self) noexcept:
         return &self.reads[self.count - 1]
 
 
