@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ..outcome.errors import TransportError
 from ..outcome.tracebacks import public
@@ -133,7 +132,7 @@ def doctor(server: ServerLike = None, announce: Announce = lambda text: None) ->
     """
     where = one_server(server, reading=True)
     with explain_parse_errors(where):
-        with _opened_reader(where) as reader:
+        with _reader(where) as reader:
             announce("reading")
             info = reader.info()
             facts = read_facts(where, reader, info, reader.slow_log())
@@ -141,9 +140,7 @@ def doctor(server: ServerLike = None, announce: Announce = lambda text: None) ->
         # The reader's connection is closed now, so that only measuring connections are open.
         if cluster is not None:
             return _diagnose_all(facts, examine(cluster, announce))
-        measured = measure(where, facts, announce)
-        use = use_since_start(info) if "total_commands_processed" in info else None
-        return diagnose(Findings(facts, measured, use))
+        return diagnose(Findings(facts, measure(where, facts, announce), use_since_start(info)))
 
 
 @public
@@ -166,7 +163,7 @@ def watch(
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ValueError(f"seconds must be a finite number above 0, not {seconds}")
     where = one_server(server, reading=True)
-    with explain_parse_errors(where), _opened_reader(where) as reader:
+    with explain_parse_errors(where), _reader(where) as reader:
         info = reader.info()
         cluster = read_cluster(where, reader, info)
         if cluster is None:
@@ -193,13 +190,9 @@ def _diagnose_all(facts: Facts, examined: Examined) -> Diagnosis:
     return Diagnosis(facts, None, None, in_order(verdicts), cluster, nodes)
 
 
-@contextmanager
-def _opened_reader(server: Server) -> Iterator[StateReader]:
+def _reader(server: Server) -> StateReader:
     connection, _ = server.open(None)
-    try:
-        yield StateReader(server, connection)
-    finally:
-        connection.disconnect()
+    return StateReader(server, connection)
 
 
 def _use_fields(use: Use) -> dict[str, Any]:
@@ -213,14 +206,6 @@ def _use_fields(use: Use) -> dict[str, Any]:
     }
 
 
-class NodeState(NamedTuple):
-    """The state of a node: facts, use, and the slots that are being moved."""
-
-    facts: Facts
-    use: Use | None
-    moving: Sequence[int]
-
-
 def examine(cluster: Cluster, announce: Announce) -> Examined:
     """Read the state of all primaries, and measure as many as time allows.
 
@@ -229,56 +214,54 @@ def examine(cluster: Cluster, announce: Announce) -> Examined:
     """
     announce("reading")
     cluster, states = _of_all(cluster, _read)
-    found = {}
     end = time.monotonic() + MEASURING_S
-    for primary, (facts, use, _) in states.items():
-        measured = None
+    found = {}
+    for primary, state in states.items():
         if time.monotonic() < end:
-            server = primary.server
 
             def announced(text: str, place: str = primary.place) -> None:
                 announce(f"{place}: {text}")
 
-            with explain_parse_errors(server):
-                measured = measure(server, facts, announced, primary.slots)
-        found[primary.place] = Findings(facts, measured, use)
-    return _with_moves(cluster, states), found
+            with explain_parse_errors(primary.server):
+                measured = measure(primary.server, state.facts, announced, primary.slots)
+            state = replace(state, measured=measured)
+        found[primary.place] = state
+    return cluster, found
 
 
 def watch_all(cluster: Cluster, seconds: float, announce: Announce) -> Examined:
     """Watch all primaries at the same time; return the same as ``examine()``."""
     opened: list[StateReader] = []
-    moves: dict[str, Sequence[int]] = {}
 
-    def begin(primary: Primary) -> Watcher:
-        reader = _connect_to(primary)
+    def begin(primary: Primary) -> tuple[Watcher, Sequence[int]]:
+        reader = _node_reader(primary)
         opened.append(reader)
         with explain_parse_errors(primary.server):
-            moves[primary.place] = open_slots(reader)
+            moving = open_slots(reader)
             watcher = Watcher(primary.server, reader)
             watcher.begin()
-        return watcher
+        return watcher, moving
 
-    def end(primary: Primary) -> NodeState:
+    def end(primary: Primary) -> Findings:
+        watcher, moving = watched[primary]
         with explain_parse_errors(primary.server):
-            facts, use = watched[primary].end()
-            return NodeState(_of_node(facts), use, moves[primary.place])
+            facts, use = watcher.end()
+        return _of_node(facts, use, moving)
 
     try:
         announce("reading")
         cluster, watched = _of_all(cluster, begin)
-        wait(list(watched.values()), seconds, announce)
+        wait([watcher for watcher, _ in watched.values()], seconds, announce)
         ended = in_parallel(list(watched), end)
     finally:
         for each in opened:
-            each.connection.disconnect()
-    states = {}
+            each.close()
+    found = {}
     for primary, result in zip(watched, ended, strict=True):
         if isinstance(result, TransportError):
             raise result
-        states[primary] = result
-    found = {each.place: Findings(facts, None, use) for each, (facts, use, _) in states.items()}
-    return _with_moves(cluster, states), found
+        found[primary.place] = result
+    return cluster, found
 
 
 def _of_all(cluster: Cluster, function: Callable[[Primary], T]) -> tuple[Cluster, dict[Primary, T]]:
@@ -297,30 +280,18 @@ def _of_all(cluster: Cluster, function: Callable[[Primary], T]) -> tuple[Cluster
     return replace(cluster, unreachable=bad), good
 
 
-def _read(primary: Primary) -> NodeState:
-    server = primary.server
-    reader = _connect_to(primary)
-    try:
-        with explain_parse_errors(server):
-            info = reader.info()
-            moving = open_slots(reader)
-            facts = read_facts(server, reader, info, reader.slow_log())
-    finally:
-        reader.connection.disconnect()
-    use = use_since_start(info) if "total_commands_processed" in info else None
-    return NodeState(_of_node(facts), use, moving)
+def _read(primary: Primary) -> Findings:
+    with _node_reader(primary) as reader, explain_parse_errors(primary.server):
+        info = reader.info()
+        moving = open_slots(reader)
+        facts = read_facts(primary.server, reader, info, reader.slow_log())
+        return _of_node(facts, use_since_start(info), moving)
 
 
-def _of_node(facts: Facts) -> Facts:
-    """Return the facts without the unix socket, which clients of a cluster can't use."""
-    return replace(facts, unix_socket="")
+def _of_node(facts: Facts, use: Use | None, moving: Sequence[int]) -> Findings:
+    # Without the unix socket, which clients of a cluster can't use.
+    return Findings(replace(facts, unix_socket="", moving=moving), None, use)
 
 
-def _connect_to(primary: Primary) -> StateReader:
-    """Connect to a node, and return a StateReader that uses the connection."""
+def _node_reader(primary: Primary) -> StateReader:
     return StateReader(primary.server, primary.server.connect(NODE_TIMEOUT_S))
-
-
-def _with_moves(cluster: Cluster, states: Mapping[Primary, NodeState]) -> Cluster:
-    moving = {primary.place: found.moving for primary, found in states.items() if found.moving}
-    return replace(cluster, moving=moving)

@@ -66,7 +66,6 @@ MIN_ERRORS = 10
 
 
 def hiredis(found: Findings) -> Verdict | None:
-    """Check whether redis-py has its C parser."""
     if found.facts.hiredis:
         return None
     figure, measured = "redis-py parses replies in Python", found.measured
@@ -82,16 +81,14 @@ def hiredis(found: Findings) -> Verdict | None:
 
 
 def connections(found: Findings) -> Verdict | None:
-    """Check whether clients open a connection for each command or every few commands."""
     use, measured, facts = found.use, found.measured, found.facts
     figures = []
+    serious = facts.time_wait >= MIN_TIME_WAIT or (use is not None and use.watched)
     if use is not None and _reconnects(use):
-        assert use.commands_per_connection is not None
         figures.append(
             f"{use.connections:,} connections opened {_when(use)}, "
-            f"{use.commands_per_connection:.1f} commands per connection"
+            f"{use.commands / use.connections:.1f} commands per connection"
         )
-    watched = use is not None and use.watched
     if facts.time_wait >= MIN_TIME_WAIT:
         figures.append(
             f"{facts.time_wait:,} of {facts.local_ports:,} local ports are held by closed "
@@ -107,7 +104,6 @@ def connections(found: Findings) -> Verdict | None:
             f"{gain:.1f}x: {measured.redis_py:,.0f} commands per second over one connection, "
             f"{measured.reconnecting:,.0f} with a connection for each"
         )
-    serious = watched or facts.time_wait >= MIN_TIME_WAIT
     return Verdict(
         "connection-per-command", "problem" if serious else "advice",
         "Clients open a connection for every command or every few commands", "; ".join(figures),
@@ -130,7 +126,6 @@ def _when(use: Use) -> str:
 
 
 def pipelining(found: Findings) -> Verdict | None:
-    """Check whether each command waits for the previous reply."""
     use, measured = found.use, found.measured
     if use is None or use.commands - use.blocking < MIN_COMMANDS or _reconnects(use):
         return None
@@ -178,10 +173,12 @@ def _busiest(use: Use) -> int:
 
 
 def _in_pieces(use: Use) -> bool:
-    per_read, size = use.commands_per_read, use.bytes_per_command
-    if per_read is None or size is None:
-        return False
-    return use.commands >= MIN_ERRORS and per_read < MIN_READ_SHARE and size <= SMALL_BYTES
+    return (
+        use.commands >= MIN_ERRORS
+        and use.reads is not None
+        and use.commands < MIN_READ_SHARE * use.reads
+        and use.bytes <= SMALL_BYTES * use.commands
+    )
 
 
 def pieces(found: Findings) -> Verdict | None:
@@ -262,7 +259,6 @@ def unix_socket(found: Findings) -> Verdict | None:
 
 
 def errors(found: Findings) -> Verdict | None:
-    """Check whether the server returned error replies to clients."""
     use = found.use
     if use is None or use.errors is None or use.errors < MIN_ERRORS:
         return None
@@ -283,7 +279,6 @@ def errors(found: Findings) -> Verdict | None:
 
 
 def refused(found: Findings) -> Verdict | None:
-    """Check whether the server refused connections beyond maxclients."""
     use = found.use
     if use is None or not use.watched or not use.rejected:
         return None

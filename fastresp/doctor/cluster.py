@@ -68,13 +68,11 @@ class Cluster:
         primaries: the nodes that serve slots.
         unserved: slots that no node serves.
         unreachable: why nodes can't be used, by host and port.
-        moving: slots that are being moved, by host and port of the reporting node.
     """
 
     primaries: Sequence[Primary]
     unserved: Sequence[int] = ()
     unreachable: Mapping[str, str] = field(default_factory=dict)
-    moving: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 def read_cluster(server: Server, reader: StateReader, info: Mapping[str, str]) -> Cluster | None:
@@ -140,7 +138,6 @@ def grouped(verdicts: Mapping[str, Sequence[Verdict]]) -> Iterable[Verdict]:
 
 
 def unserved(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
-    """Check for slots that no node serves."""
     slots = cluster.unserved
     if not slots:
         return None
@@ -154,7 +151,6 @@ def unserved(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
 
 
 def unreachable(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
-    """Check for primaries that can't be used from here."""
     if not cluster.unreachable:
         return None
     places = tuple(cluster.unreachable)
@@ -189,7 +185,8 @@ def without_replica(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict 
 
 def moving(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
     """Check for slots that are being moved, perhaps by a move that was interrupted."""
-    slots = sorted({slot for each in cluster.moving.values() for slot in each})
+    places = tuple(place for place, each in nodes.items() if each.facts.moving)
+    slots = sorted({slot for place in places for slot in nodes[place].facts.moving})
     if not slots:
         return None
     return Verdict(
@@ -197,12 +194,11 @@ def moving(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
         f"{counted(len(slots), 'slot')}, the first is {slots[0]:,}",
         "If no resharding is in progress, one was interrupted: run redis-cli --cluster fix. Loads "
         "wait for such slots, and other clients need several attempts (ASK, TRYAGAIN).",
-        "no commands are redirected", SPECIFICATION, nodes=tuple(cluster.moving),
+        "no commands are redirected", SPECIFICATION, nodes=places,
     )  # fmt: skip
 
 
 def uneven_slots(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
-    """Check whether a node has far more slots than the average."""
     counts = {each.place: len(each.slots) for each in cluster.primaries}
     return _uneven(
         counts, UNEVEN_SLOTS, "slots-uneven", "Slots are distributed unevenly",
@@ -212,7 +208,6 @@ def uneven_slots(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | N
 
 
 def uneven_memory(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
-    """Check whether a node has far more data than the average."""
     used = {place: found.facts.number("used_memory") or 0.0 for place, found in nodes.items()}
     if max(used.values(), default=0.0) < MIN_BYTES:
         return None
@@ -264,7 +259,6 @@ def _uneven(
 
 
 def different(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
-    """Check whether the nodes have different versions or settings."""
     figures = []
     for name in ("version", *SETTINGS):
         by_value: defaultdict[str, list[str]] = defaultdict(list)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
 import redis
 
@@ -34,6 +34,9 @@ SLOWLOG_ENTRIES = 128
 SOCKET_TIMEOUT_S = 1.0
 PING = pack("PING")
 PAUSE_S = 0.001
+# Time for each measurement.
+STEP_S = 0.2
+MAX_ROUND_TRIPS = 2_000
 ROUNDS = 3
 # Maximum bytes of a reply, which is a status or an error.
 REPLY_BYTES = 65536
@@ -65,6 +68,15 @@ class StateReader:
         except (redis.RedisError, OSError) as error:
             raise self.server.failure(error) from error
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.connection.disconnect()
+
     def info(self) -> dict[str, str]:
         """Return all fields of INFO."""
         return parse_info(self.ask("INFO", "all"))
@@ -95,19 +107,19 @@ def explain_parse_errors(server: Server) -> Iterator[None]:
         ) from error
 
 
-def rate_of(step: Callable[[], object], count: int, *, seconds: float, most: int) -> float:
+def rate_of(step: Callable[[], object], count: int, most: int) -> float:
     """Run a step repeatedly in three rounds; return the commands per second of the fastest round.
 
     Args:
         step: runs ``count`` commands.
         count: commands per step.
-        seconds: time for all rounds; each round may overrun its share to finish its last step.
-        most: maximum number of commands in all rounds.
+        most: maximum number of commands in all rounds. They end after STEP_S, but each round may
+            overrun its share to finish its last step.
     """
     best = 0.0
     for _ in range(ROUNDS):
         done, elapsed, begin = 0, 0.0, time.perf_counter()
-        while done == 0 or (elapsed < seconds / ROUNDS and done < most / ROUNDS):
+        while done == 0 or (elapsed < STEP_S / ROUNDS and done < most / ROUNDS):
             step()
             done += count
             elapsed = time.perf_counter() - begin
@@ -137,7 +149,10 @@ class RawConnection:
         try:
             self.socket.sendall(commands)
             while scanner.replies < count:
-                scanner.feed(self._receive())
+                received = self.socket.recv(65536)
+                if not received:
+                    raise ConnectionResetError("the server closed the connection")
+                scanner.feed(received)
         except ProtocolError as error:
             invalid = ConnectionError(f"it sent an invalid reply: {error}")
             raise self.server.failure(invalid) from error
@@ -146,17 +161,11 @@ class RawConnection:
         for _, text, _ in scanner.errors[:1]:
             raise CommandError(shortened(text.decode(errors="replace")))
 
-    def _receive(self) -> bytes:
-        received = self.socket.recv(65536)
-        if not received:
-            raise ConnectionResetError("the server closed the connection")
-        return received
-
-    def round_trips(self, *, seconds: float, most: int) -> list[float]:
+    def round_trips(self) -> list[float]:
         """Send PINGs one at a time; return the times of their round trips in seconds, sorted."""
         taken: list[float] = []
-        end = time.perf_counter() + seconds
-        while not taken or (len(taken) < most and time.perf_counter() < end):
+        end = time.perf_counter() + STEP_S
+        while not taken or (len(taken) < MAX_ROUND_TRIPS and time.perf_counter() < end):
             begin = time.perf_counter()
             self.call(PING, 1)
             taken.append(time.perf_counter() - begin)
@@ -229,15 +238,10 @@ def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
         if _listener(path) != info.get("process_id"):
             return ""
         other = unix_server(server, path)
-        connection = other.connect(SOCKET_TIMEOUT_S)
+        with StateReader(other, other.connect(SOCKET_TIMEOUT_S)) as reader:
+            reply = reader.ask("INFO", "server")
     except OSError:  # base class of TransportError
         return ""
-    try:
-        reply = StateReader(other, connection).ask("INFO", "server")
-    except TransportError:
-        return ""
-    finally:
-        connection.disconnect()
     return path if parse_info(reply).get("run_id", "-") == info.get("run_id") else ""
 
 

@@ -7,6 +7,7 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -157,6 +158,7 @@ class Facts:
         time_wait: number of closed connections to the server that still occupy a local port.
         local_ports: number of local ports for outgoing connections.
         unread: the server's error replies to refused commands, by the first word of the command.
+        moving: slots that are being moved to or from a node of a cluster.
     """
 
     place: str
@@ -175,6 +177,7 @@ class Facts:
     time_wait: int = 0
     local_ports: int = 0
     unread: Mapping[str, str] = field(default_factory=dict)
+    moving: Sequence[int] = ()
 
     def number(self, name: str) -> float | None:
         """Return a field of INFO as a number; None if it is missing or not a number."""
@@ -246,7 +249,8 @@ def read_facts(
         if len(reply) == 2:
             config[name] = text_of(reply[1])
     pid = _server_pid(info) if local else None
-    now = _now(info)
+    # By the server's clock, as in its logs; before 6.2, by our clock.
+    now = int(info.get("server_time_usec", 0)) / 1e6 or time.time()
     return Facts(
         place=str(server),
         way="unix" if raw.family == socket.AF_UNIX else "tls" if server.tls else "tcp",
@@ -265,11 +269,6 @@ def read_facts(
         local_ports=_local_ports(),
         unread=dict(reader.unread),
     )
-
-
-def _now(info: Mapping[str, str]) -> float:
-    """Return the time by the server's clock, as in its logs; before 6.2, by our clock."""
-    return int(info.get("server_time_usec", 0)) / 1e6 or time.time()
 
 
 def _is_local(raw: socket.socket) -> bool:
@@ -299,22 +298,16 @@ def _server_pid(info: Mapping[str, str]) -> int | None:
 
 
 def _swapped(pid: int | None) -> int | None:
-    if pid is None:
-        return None
-    try:
+    with suppress(OSError, KeyError, ValueError):
         status = parse_info(Path(f"/proc/{pid}/status").read_text())
         return int(status["VmSwap"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None
+    return None
 
 
 def _cores(pid: int | None) -> int | None:
-    if pid is None or not hasattr(os, "sched_getaffinity"):
-        return None
-    try:
-        return len(os.sched_getaffinity(pid))
-    except OSError:
-        return None
+    with suppress(OSError, AttributeError):  # AttributeError: not on macOS
+        return None if pid is None else len(os.sched_getaffinity(pid))
+    return None
 
 
 def _time_wait(raw: socket.socket) -> int:
@@ -329,22 +322,18 @@ def _time_wait(raw: socket.socket) -> int:
     ending = f"{b''.join(words).hex().upper()}:{port:04X}"
     found = 0
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(table) as file:
-                for line in file:
-                    columns = line.split(None, 4)
-                    found += columns[3] == TIME_WAIT and columns[2].endswith(ending)
-        except OSError:
-            continue
+        with suppress(OSError), open(table) as file:
+            for line in file:
+                columns = line.split(None, 4)
+                found += columns[3] == TIME_WAIT and columns[2].endswith(ending)
     return found
 
 
 def _local_ports() -> int:
-    try:
+    with suppress(OSError):
         first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
-    except OSError:
-        return 0
-    return int(last) - int(first) + 1
+        return int(last) - int(first) + 1
+    return 0
 
 
 def no_writing(facts: Facts) -> str:

@@ -21,25 +21,16 @@ from ..server.forks import is_own, on_fork
 from ..server.settings import Server
 from ..transports.signals import Undisturbed
 from .connections import PING, BoundedSocket, RawConnection, rate_of, unix_server
-from .facts import (
-    KEY_PREFIX,
-    SMALL_BYTES,
-    WRITES,
-    WRITING_S,
-    Facts,
-    is_full,
-    no_writing,
-)
+from .facts import KEY_PREFIX, SMALL_BYTES, WRITES, WRITING_S, Facts, is_full, no_writing
 
 __all__ = ["DEPTHS", "PIPELINE", "PLAN", "UNIX_DEPTH", "Measured", "Announce", "measure"]
 
-Announce: TypeAlias = Callable[[str], None]
+Announce: TypeAlias = Callable[[str], object]
 T = TypeVar("T")
 
 KEYS = 100
 VALUE = "x" * 100
 EXPIRY_S = 60
-STEP_S = 0.2
 STEP_COMMANDS = 5_000
 # Writes are fewer, since they reach replicas and the append-only file, and may trigger a save.
 STEP_WRITES = 600
@@ -240,30 +231,41 @@ def _traffic(
     measured.command = name
 
     def allowed(what: str, step: Callable[[], T]) -> T | None:
+        """Run one measurement; if the server refuses a command, note the error."""
         with undisturbed.lifted:  # raises a signal that arrived during the last measurement
             announce(what)
-        return _allowed(server, measured, what, step)
+        try:
+            return step()
+        except CommandError as error:
+            measured.refused[what] = error.text
+        except redis.ResponseError as error:
+            measured.refused[what] = str(error)
+        except FastrespError:
+            raise
+        except (redis.RedisError, OSError) as error:
+            raise server.failure(error) from error
+        return None
 
     with undisturbed.lifted:
         allowed("round trips", lambda: _round_trips(facts, link, measured))
         allowed("PINGs in flight", lambda: _depths(server, facts, link, measured))
     measured.ready = allowed(
-        f"{name} over a bare socket", lambda: _repeated(lambda: link.call(data, 1), 1, most)
+        f"{name} over a bare socket", lambda: rate_of(lambda: link.call(data, 1), 1, most)
     )
     with _client(server) as client:
         measured.redis_py = allowed(
             f"{name} by redis-py",
-            lambda: _repeated(lambda: client.execute_command(*command), 1, most),
+            lambda: rate_of(lambda: client.execute_command(*command), 1, most),
         )
         if not full:
             measured.pipeline = allowed(
                 "pipelines of redis-py",
-                lambda: _repeated(lambda: _pipeline(client, command), PIPELINE, most),
+                lambda: rate_of(lambda: _pipeline(client, command), PIPELINE, most),
             )
     if not full:
         measured.reconnecting = allowed(
             "a new connection each",
-            lambda: _repeated(lambda: _reconnect(server, command), 1, RECONNECTIONS),
+            lambda: rate_of(lambda: _reconnect(server, command), 1, RECONNECTIONS),
         )
     if writing:
         measured.read_items = allowed(
@@ -272,21 +274,8 @@ def _traffic(
         measured.load = allowed("mass_insert()", lambda: _load(server, scratch))
 
 
-def _allowed(server: Server, measured: Measured, what: str, step: Callable[[], T]) -> T | None:
-    """Run one measurement; if the server refuses a command, note the error and return None."""
-    try:
-        return step()
-    except (CommandError, redis.ResponseError) as error:
-        measured.refused[what] = error.text if isinstance(error, CommandError) else str(error)
-        return None
-    except (redis.RedisError, OSError) as error:
-        if isinstance(error, FastrespError):
-            raise
-        raise server.failure(error) from error
-
-
 def _round_trips(facts: Facts, link: RawConnection, measured: Measured) -> None:
-    times = link.round_trips(seconds=STEP_S, most=2_000)
+    times = link.round_trips()
     measured.round_trip_ms = times[len(times) // 2] * 1000
     measured.round_trip_p99_ms = times[int(len(times) * 0.99)] * 1000
     if facts.nodelay is False:
@@ -302,7 +291,7 @@ def _depths(server: Server, facts: Facts, link: RawConnection, measured: Measure
 
 def _pings(link: RawConnection, depth: int) -> float:
     data = PING * depth
-    return _repeated(lambda: link.call(data, depth), depth, STEP_COMMANDS)
+    return rate_of(lambda: link.call(data, depth), depth, STEP_COMMANDS)
 
 
 def _unix(server: Server, facts: Facts, link: RawConnection, measured: Measured) -> None:
@@ -337,7 +326,7 @@ def _read_list(server: Server, scratch: ScratchKeys) -> float:
         scratch.fill_list(link.connection)
         lines = ("LRANGE", scratch.list_key, 0, -1)
         # With redis-py's own client, since our connections do not have redis-py's parser.
-        return _repeated(lambda: client.execute_command(*lines), LIST_ITEMS, 20_000)
+        return rate_of(lambda: client.execute_command(*lines), LIST_ITEMS, 20_000)
 
 
 def _load(server: Any, scratch: ScratchKeys) -> float:
@@ -356,21 +345,15 @@ def _load(server: Any, scratch: ScratchKeys) -> float:
     return report.commands_per_second
 
 
-def _repeated(step: Callable[[], object], count: int, most: int) -> float:
-    return rate_of(step, count, seconds=STEP_S, most=most)
-
-
 def _encoder(measured: Measured) -> None:
-    """Measure the encoder in three rounds, and keep the fastest round."""
     rows = [(f"key:{i}", VALUE) for i in range(ROWS)]
-    taken = []
-    for _ in range(3):
-        writer = Writer(Template("SET {0} {1}"))
-        begin = time.perf_counter()
+    writer = Writer(Template("SET {0} {1}"))
+
+    def encode() -> None:
         for chunk in writer.chunks(rows):
             len(chunk.ends)
-        taken.append(time.perf_counter() - begin)
-    measured.encoder_ns = min(taken) / ROWS * 1e9
+
+    measured.encoder_ns = 1e9 / rate_of(encode, ROWS, ROWS)
 
 
 @contextmanager

@@ -73,7 +73,6 @@ BUSY_SHARE = 0.8
 
 
 def aof_always(found: Findings) -> Verdict | None:
-    """Check whether the append-only file is synced to disk after every write."""
     facts, measured = found.facts, found.measured
     if facts.number("aof_enabled") != 1 or facts.config.get("appendfsync") != "always":
         return None
@@ -275,7 +274,6 @@ def _backlog_lasts(found: Findings, backlog: float) -> str:
 
 
 def replica_nagle(found: Findings) -> Verdict | None:
-    """Check whether writes to replicas are delayed to fill larger packets."""
     facts = found.facts
     delayed = facts.config.get("repl-disable-tcp-nodelay") == "yes"
     if not delayed or not facts.number("connected_slaves"):
@@ -305,7 +303,6 @@ def replica(found: Findings) -> Verdict | None:
 
 
 def slow_commands(found: Findings) -> Verdict | None:
-    """Check the slow log for expensive commands, which block all other commands."""
     rows = [
         row for row in found.facts.slow
         if row.longest_ms >= SLOW_MS
@@ -343,7 +340,6 @@ def slow_commands(found: Findings) -> Verdict | None:
 
 
 def _instead(row: Slow) -> str:
-    """Return advice about a slow command."""
     if row.name in REPLACEMENTS:
         return f"use {REPLACEMENTS[row.name]}"
     if row.complexity.startswith("O("):
@@ -380,7 +376,6 @@ def spikes(found: Findings) -> Verdict | None:
 
 
 def old_version(found: Findings) -> Verdict | None:
-    """Check whether the server's version lacks known improvements of throughput."""
     facts: Facts = found.facts
     numbers = facts.version_numbers
     if not numbers or numbers >= OLD_VERSIONS[facts.product]:

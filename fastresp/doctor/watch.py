@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -161,7 +162,7 @@ class Watcher:
         clients = _clients(reader, self._own_id)
         self._silence = _silence(reader)
         self._round_trip = _round_trip(reader)
-        self._first = read_counters(reader, clients)
+        self._first = replace(read_counters(reader), clients=clients)
         self._say_info("all")  # the INFO just sent, which the last INFO counts
         if "total_commands_processed" not in self._first.info:
             reason = reader.unread.get("INFO", "it has no total_commands_processed")
@@ -242,11 +243,9 @@ def wait(servers: Sequence[Watcher], seconds: float, announce: Announce) -> None
             each.beat()
 
 
-def read_counters(
-    reader: StateReader, clients: Mapping[str, Mapping[str, str]] | None = None
-) -> Counters:
+def read_counters(reader: StateReader) -> Counters:
     info = reader.info()
-    return Counters(time.monotonic(), info, clients)
+    return Counters(time.monotonic(), info)
 
 
 def _clients(reader: StateReader, own_id: int | None) -> dict[str, dict[str, str]] | None:
@@ -283,8 +282,10 @@ def use_between(first: Counters, second: Counters) -> Use:
     return replace(use, **_connections(first, second))
 
 
-def use_since_start(info: Mapping[str, str]) -> Use:
-    """Return how the server was used since it started."""
+def use_since_start(info: Mapping[str, str]) -> Use | None:
+    """Return how the server was used since it started; None if it refuses INFO."""
+    if "total_commands_processed" not in info:
+        return None
     seconds = max(1.0, float(info.get("uptime_in_seconds", 1)))
     return _use({}, info, seconds, (0, 0), watched=False)
 
@@ -300,23 +301,22 @@ def _use(
     def grown(name: str) -> int:
         return int(b.get(name, 0)) - int(a.get(name, 0))
 
-    before, after = _calls(a), _calls(b)
+    before = defaultdict(lambda: (0, 0), _calls(a))
     calls = {
-        name: (count - before.get(name, (0, 0))[0], usec - before.get(name, (0, 0))[1])
-        for name, (count, usec) in after.items()
-        if count > before.get(name, (0, 0))[0]
+        name: (count - before[name][0], usec - before[name][1])
+        for name, (count, usec) in _calls(b).items()
+        if count > before[name][0]
     }
     if calls.get("info", (0, 0))[0] <= own[0]:
         calls.pop("info", None)  # INFO of the doctor
     setup = sum(count for name, (count, _) in calls.items() if name.partition("|")[0] in SETUP)
     connections = grown("total_connections_received")
-    codes = _error_codes(a, b)
+    codes = _error_codes(b) - _error_codes(a)
     # Error replies to redis-py's own commands, which are not the user's.
     version = tuple(map(int, re.findall(r"\d+", b.get("redis_version", "9.9"))[:2]))
     of_each = MAINTENANCE_ERRORS + (SETINFO_ERRORS if version < SETINFO_VERSION else 0)
-    forgiven = min(of_each * connections, codes.get("ERR", 0))
-    if forgiven:
-        codes["ERR"] -= forgiven
+    forgiven = min(of_each * connections, codes["ERR"])
+    codes["ERR"] -= forgiven
     reads = None
     if "total_reads_processed" in b:
         # The end of a connection also counts as a read, as does each command that sets up the
@@ -331,7 +331,7 @@ def _use(
         reads=reads,
         bytes=grown("total_net_input_bytes") - own[1],
         errors=grown("total_error_replies") - forgiven if "total_error_replies" in b else None,
-        error_codes={code: count for code, count in codes.items() if count},
+        error_codes=dict(+codes),
         calls=calls,
         cpu=_cpu(b) - _cpu(a) if "used_cpu_sys" in b else None,
         clients=int(b.get("connected_clients", 0)),
@@ -354,12 +354,9 @@ def _calls(info: Mapping[str, str]) -> dict[str, tuple[int, int]]:
     return {name.lower(): (int(each["calls"]), int(each["usec"])) for name, each in stats.items()}
 
 
-def _error_codes(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, int]:
-    before, after = stats_of(a, "errorstat_"), stats_of(b, "errorstat_")
-    return {
-        code: int(each["count"]) - int(before.get(code, {"count": "0"})["count"])
-        for code, each in after.items()
-    }
+def _error_codes(info: Mapping[str, str]) -> Counter[str]:
+    stats = stats_of(info, "errorstat_")
+    return Counter({code: int(each["count"]) for code, each in stats.items()})
 
 
 def _connections(first: Counters, second: Counters) -> dict[str, Any]:
@@ -378,11 +375,13 @@ def _connections(first: Counters, second: Counters) -> dict[str, Any]:
         # If an older connection is missing in the first list, its commands may be older.
         and (each["id"] in first.clients or _within(each.get("age", "0"), window))
     ]
-    found = {"active": len(active), "senders": len(senders)}
-    if not counted:
-        return found
-    most, client = max(counted, key=lambda pair: pair[0])
-    return found | {"busiest": most, "busiest_name": client.get("name") or client.get("addr", "")}
+    most, client = max(counted, key=lambda pair: pair[0], default=(None, {}))
+    return {
+        "active": len(active),
+        "senders": len(senders),
+        "busiest": most,
+        "busiest_name": client.get("name") or client.get("addr", ""),
+    }
 
 
 def _within(seconds: str, window: float) -> bool:
