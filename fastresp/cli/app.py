@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TextIO
@@ -50,28 +51,21 @@ CLICK_USAGE = 2
 UNUSED = ("numpy", "pandas")
 
 
-def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
-        from importlib.metadata import version
+def _printing(text_of: Callable[[str], str]) -> Callable[..., None]:
+    """Return the callback of an option that prints a text and exits, given the option's value."""
 
-        print(f"fastresp {version('fastresp')}")
-        ctx.exit()
+    def callback(ctx: click.Context, parameter: click.Parameter, value: str | bool | None) -> None:
+        if value not in (None, False) and not ctx.resilient_parsing:
+            print(text_of(str(value)))
+            ctx.exit()
 
-
-def _show_completion(ctx: click.Context, parameter: click.Parameter, shell: str | None) -> None:
-    if shell is not None and not ctx.resilient_parsing:
-        print(completion_script(app, shell))
-        ctx.exit()
+    return callback
 
 
-def _install_completion(ctx: click.Context, parameter: click.Parameter, shell: str | None) -> None:
-    if shell is not None and not ctx.resilient_parsing:
-        try:
-            print(install_completion(app, shell))
-        except OSError as error:
-            where = f"{error.filename}: {error.strerror}"
-            fail(f"{where}; --show-completion prints the script", Exit.ERRORS)
-        ctx.exit()
+def _version(_: str) -> str:
+    from importlib.metadata import version
+
+    return f"fastresp {version('fastresp')}"
 
 
 @click.group(
@@ -85,33 +79,33 @@ def _install_completion(ctx: click.Context, parameter: click.Parameter, shell: s
 )
 @option(
     "--version",
-    is_flag=True,
+    None,
+    "Show the version.",
     is_eager=True,
     expose_value=False,
-    callback=_show_version,
-    help="Show the version.",
+    callback=_printing(_version),
 )
-@option("--traceback", is_flag=True, help="Show a Python traceback after a failure.")
+@option("--traceback", None, "Show a Python traceback after a failure.")
 @option(
     "--install-completion",
-    metavar="[SHELL]",
+    "[SHELL]",
+    "Install tab completion for SHELL.",
     is_flag=False,
     flag_value="",
     is_eager=True,
     expose_value=False,
-    callback=_install_completion,
-    help="Install tab completion for SHELL.",
+    callback=_printing(lambda shell: install_completion(shell)),
     show_default="`$SHELL`",
 )
 @option(
     "--show-completion",
-    metavar="[SHELL]",
+    "[SHELL]",
+    "Print the completion script for `bash`, `zsh` or `fish`.",
     is_flag=False,
     flag_value="",
     is_eager=True,
     expose_value=False,
-    callback=_show_completion,
-    help="Print the completion script for `bash`, `zsh` or `fish`.",
+    callback=_printing(lambda shell: completion_script(shell)),
     show_default="`$SHELL`",
 )
 def app(traceback: bool) -> None:
@@ -166,7 +160,7 @@ def _discard(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def completion_script(command: click.Command, shell: str) -> str:
+def completion_script(shell: str) -> str:
     """Return the script for Tab completion.
 
     Args:
@@ -178,22 +172,25 @@ def completion_script(command: click.Command, shell: str) -> str:
     found = get_completion_class(shell)
     if found is None:
         raise click.BadParameter(f"'{shell}' is not one of {', '.join(SHELLS)}.")
-    return found(command, {}, "fastresp", VARIABLE).source()
+    return found(app, {}, "fastresp", VARIABLE).source()
 
 
-def install_completion(command: click.Command, shell: str) -> str:
+def install_completion(shell: str) -> str:
     """Write the completion script to a file that the shell reads; return a message to print."""
     shell = shell or _login_shell()
-    text = completion_script(command, shell)
+    text = completion_script(shell)
     config = Path.home() / ".config"
+    path = config / "fastresp" / f"completion.{shell}"
     if shell == "fish":  # fish reads every file in this folder
         path = config / "fish" / "completions" / "fastresp.fish"
-    else:
-        path = config / "fastresp" / f"completion.{shell}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    if shell != "fish":
-        _add_line(Path.home() / f".{shell}rc", f'. "{path}"')
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        if shell != "fish":
+            _add_line(Path.home() / f".{shell}rc", f'. "{path}"')
+    except OSError as error:
+        where = f"{error.filename}: {error.strerror}"
+        fail(f"{where}; --show-completion prints the script", Exit.ERRORS)
     return f"Completion for {shell} is installed in {path}; it works in new shells."
 
 

@@ -8,15 +8,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from importlib import import_module
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import click
 
-__all__ = ["Command", "Group", "Listed", "argument", "command", "option", "plain", "together"]
+__all__ = [
+    "COUNT", "FILE", "Command", "Group", "Listed", "argument", "command", "option", "plain",
+    "together",
+]  # fmt: skip
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+# Types of options: a number of 1 or more, and a file.
+COUNT = click.IntRange(min=1)
+FILE = click.Path(path_type=Path)
 ARGUMENTS, OPTIONS = "Arguments", "Options"
 # Options that users try but do not exist, and what to use instead.
 RENAMED = {"--retry": ("--from-rejects", "--retry-in-doubt")}
@@ -161,11 +169,6 @@ class Command(click.Command):
                 raise
             raise click.UsageError(words, ctx) from None
 
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        self.format_usage(ctx, formatter)
-        self.format_help_text(ctx, formatter)
-        self.format_options(ctx, formatter)
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], OPTIONS: []}
         for parameter in self.get_params(ctx):
@@ -174,10 +177,16 @@ class Command(click.Command):
                 section = getattr(parameter, "section", OPTIONS)
                 sections.setdefault(section, []).append(record)
         sections[OPTIONS] = sections.pop(OPTIONS)  # last: these options matter least
-        for title, rows in sections.items():
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
+        _write_sections(formatter, sections)
+
+
+def _write_sections(
+    formatter: click.HelpFormatter, sections: Mapping[str, Sequence[tuple[str, str]]]
+) -> None:
+    for title, rows in sections.items():
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 @dataclass(frozen=True)
@@ -230,15 +239,11 @@ class Group(click.Group):
         sections: dict[str, list[tuple[str, str]]] = {}
         for name, listed in self.listed.items():
             sections.setdefault(listed.section, []).append((name, listed.summary))
-        for title, rows in sections.items():
-            with formatter.section(title):
-                formatter.write_dl(rows)
+        _write_sections(formatter, sections)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Exit codes"):
-            formatter.write_dl(
-                [(f"{code}", plain(words)) for code, words in self.exit_codes.items()]
-            )
+        codes = [(f"{code}", plain(meaning)) for code, meaning in self.exit_codes.items()]
+        _write_sections(formatter, {"Exit codes": codes})
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem
@@ -256,22 +261,24 @@ def command(name: str) -> Callable[[Callable[..., Any]], Command]:
     return click.command(name, cls=Command)
 
 
-def argument(name: str, **settings: Any) -> Callable[[Function], Function]:
+def argument(name: str, metavar: str, text: str, **settings: Any) -> Decorator:
     """Return a decorator that adds an argument to a command."""
-    return click.argument(name, cls=Argument, **settings)
+    return click.argument(name, cls=Argument, metavar=metavar, help=text, **settings)
 
 
-def option(*names: str, **settings: Any) -> Callable[[Function], Function]:
-    """Return a decorator that adds an option to a command."""
-    return click.option(*names, cls=Option, **settings)
+def option(names: str, metavar: str | None, text: str, **settings: Any) -> Decorator:
+    """Return a decorator that adds an option to a command.
+
+    Args:
+        names: the names of the option and, if it differs, the name of the parameter, separated by
+            spaces.
+        metavar: the value in the help; None for a flag.
+        text: the help.
+    """
+    settings |= {"is_flag": True} if metavar is None else {"metavar": metavar}
+    return click.option(*names.split(), cls=Option, help=text, **settings)
 
 
-def together(*options: Callable[[Any], Any]) -> Callable[[Function], Function]:
+def together(*options: Decorator) -> Decorator:
     """Return a decorator that adds several options, which the help lists in this order."""
-
-    def decorate(function: Function) -> Function:
-        for each in reversed(options):
-            function = each(function)
-        return function
-
-    return decorate
+    return lambda function: reduce(lambda made, each: each(made), reversed(options), function)

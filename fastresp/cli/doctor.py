@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import click
 from rich.console import Console
-from rich.live import Live
-from rich.markup import escape
 from rich.padding import Padding
-from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
@@ -20,7 +16,6 @@ from ..doctor import (
     PLAN,
     WATCH_CLUSTER_PLAN,
     WATCH_PLAN,
-    Announce,
     Cluster,
     Diagnosis,
     Measured,
@@ -35,7 +30,7 @@ from ..outcome.messages import visible
 from ..outcome.report import counted, size_text
 from . import options
 from .command_line import argument, command, option
-from .ending import Ending, ending
+from .ending import ending, step_display
 from .exit_codes import Exit, say
 
 __all__ = ["diagnose"]
@@ -51,18 +46,12 @@ Row: TypeAlias = tuple[str, str, str]
 
 
 @command("doctor")
-@argument(
-    "url",
-    metavar="[URL]",
-    required=False,
-    help="The server, as for `--server`.",
-)
+@argument("url", "[URL]", "The server, as for `--server`.", required=False)
 @option(
-    "--watch",
-    "seconds",
-    metavar="S",
+    "--watch seconds",
+    "S",
+    "Watch normal use for S seconds; send no test commands.",
     type=click.FloatRange(min=0.5),
-    help="Watch normal use for S seconds; send no test commands.",
 )
 @options.as_json
 @options.server
@@ -91,17 +80,13 @@ def diagnose(url: str | None, seconds: float | None, server: str | None, as_json
         say(f"{plan}\n")
         if as_json:
             end.fields = {"plan": plan}
-        with _status() as announce:
+        with step_display() as announce:
             found = doctor(where, announce) if seconds is None else watch(where, seconds, announce)
-        _finish(found, plan, end)
-
-
-def _finish(found: Diagnosis, plan: str, end: Ending) -> None:
-    if end.as_json:
-        end.fields = found.to_dict() | {"plan": plan}
-    else:
-        _print(found)
-    end.end(EXITS.get(found.worst or "", Exit.OK))
+        if as_json:
+            end.fields = found.to_dict() | {"plan": plan}
+        else:
+            _print(found)
+        end.end(EXITS.get(found.worst or "", Exit.OK))
 
 
 def _text(words: str, style: str = "") -> Text:
@@ -351,14 +336,3 @@ def _share(share: float) -> str:
 
 def _rate(rate: float) -> str:
     return f"{rate:,.0f}/s"
-
-
-@contextmanager
-def _status() -> Iterator[Announce]:
-    """Yield a function that shows the current step on stderr, if stderr is a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda text: None
-        return
-    with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield lambda text: live.update(Spinner("dots", escape(text)), refresh=True)

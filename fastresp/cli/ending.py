@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
@@ -35,7 +35,7 @@ from .exit_codes import CommonOptions, Ended, Exit, end_in_order, say, terminate
 if TYPE_CHECKING:
     from .json_log import JsonLog
 
-__all__ = ["Ending", "ending", "in_options", "progress_of", "standard_output"]
+__all__ = ["Ending", "ending", "in_options", "progress_of", "standard_output", "step_display"]
 
 # Python arguments whose command-line option has a different name.
 OPTIONS = {"header": "--no-header", "retry": "--retry-in-doubt"}
@@ -189,17 +189,11 @@ def _message(error: BaseException) -> str:
             return message
         case OSError(filename=name, strerror=problem) if name and problem:
             return f"{name}: {problem}; check the path"
-        case CommandError():
-            return _with_notes(error)
+        case CommandError(__notes__=notes):
+            return f"{error} ({'; '.join(note.removeprefix('fastresp: ') for note in notes)})"
         case FastrespError() | OSError() | ValueError() | TypeError() | ImportError():
             return message_of(error)
     return f"{type(error).__name__}: {masked(str(error))} (fastresp --traceback ... shows where)"
-
-
-def _with_notes(error: CommandError) -> str:
-    """Return the server's message, followed by fastresp's notes."""
-    notes = [note.removeprefix("fastresp: ") for note in getattr(error, "__notes__", ())]
-    return f"{error} ({'; '.join(notes)})" if notes else str(error)
 
 
 def _report_fields(report: Report | None) -> dict[str, Any]:
@@ -218,6 +212,22 @@ def _report_fields(report: Report | None) -> dict[str, Any]:
 def progress_of(as_json: bool, logged: Any) -> Any:
     """Return the argument ``progress=`` of a load: a logger, or whether to show a bar."""
     return (sys.stderr.isatty() and not as_json) if logged is None else logged
+
+
+@contextmanager
+def step_display() -> Iterator[Callable[[str], object]]:
+    """Yield a function that shows the current step on stderr, if stderr is a terminal."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.markup import escape
+    from rich.spinner import Spinner
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda text: None
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield lambda text: live.update(Spinner("dots", escape(text)), refresh=True)
 
 
 def standard_output() -> IO[bytes]:

@@ -23,36 +23,29 @@ PIPE_BYTES = 65_536
 
 
 @command("pop")
-@argument("key", metavar="KEY", help="Key of the list.")
-@option(
-    "--count",
-    "-n",
-    metavar="N",
-    type=click.IntRange(min=0),
-    help="Pop at most N items.",
-    show_default="all",
-)
+@argument("key", "KEY", "Key of the list.")
+@option("--count -n", "N", "Pop at most N items.", type=click.IntRange(min=0), show_default="all")
 @option(
     "--order",
-    metavar="ORDER",
+    "ORDER",
+    "`fifo` pops from the left end, `lifo` from the right.",
     type=click.Choice(["fifo", "lifo"]),
     default="fifo",
-    help="`fifo` pops from the left end, `lifo` from the right.",
 )
 @option(
     "--block",
-    metavar="S",
+    "S",
+    "Wait up to S seconds for more items.",
     type=click.FloatRange(min=0.0),
     default=0.0,
-    help="Wait up to S seconds for more items.",
 )
-@option("--null", "-0", is_flag=True, help="End each item with a NUL byte, not a newline.")
+@option("--null -0", None, "End each item with a NUL byte, not a newline.")
 @option(
     "--lease",
-    metavar="S",
+    "S",
+    "Lease of each batch, in seconds.",
     type=click.FloatRange(min=0.1),
     default=30.0,
-    help="Lease of each batch, in seconds.",
 )
 @options.server
 @options.timeout

@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import click
-
 from ..load.dump import dump
 from ..outcome.errors import ProtocolError
 from ..outcome.messages import message_of, visible
@@ -15,7 +13,7 @@ from ..outcome.report import counted
 from ..sources.files import Format
 from ..sources.files.resp import RespFile, RespSummary
 from . import options
-from .command_line import command, option
+from .command_line import FILE, command, option
 from .ending import ending, in_options
 from .exit_codes import Exit, say
 from .sources import (
@@ -39,13 +37,7 @@ NAMES_SHOWN = 20
 @command("dump")
 @options.source
 @options.templates
-@option(
-    "--output",
-    "-o",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Write to FILE instead of stdout.",
-)
+@option("--output -o", "FILE", "Write to FILE instead of stdout.", type=FILE)
 @options.formats
 @options.rdb_version
 @options.rows

@@ -6,8 +6,9 @@ import csv
 import io
 import sys
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from json.encoder import encode_basestring
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from ..replies.unload import unload as read_keys
 from ..sources.files import SUFFIXES
 from ..sources.files.table import import_optional
 from . import options
-from .command_line import argument, command, option
+from .command_line import FILE, argument, command, option
 from .ending import ending, standard_output
 from .exit_codes import say
 
@@ -38,50 +39,30 @@ JSON_ROWS = 1024
 
 
 @command("unload")
-@argument(
-    "pattern",
-    metavar="PATTERN",
-    help="`'user:{id}'` (adds a column `id`), `'user:*'`, or a single key.",
-)
+@argument("pattern", "PATTERN", "`'user:{id}'` (adds a column `id`), `'user:*'`, or a single key.")
 @option(
     "--type",
-    metavar="TYPE",
+    "TYPE",
+    "`hash`, `string`, `set`, `zset`, `list` or `json`.",
     type=click.Choice(["hash", "string", "set", "zset", "list", "json"]),
-    help="`hash`, `string`, `set`, `zset`, `list` or `json`.",
     show_default="`hash`; for a single key, its own type",
 )
 @option(
     "--fields",
-    metavar="F,G",
+    "F,G",
+    "Fields to write, separated by commas; can be repeated.",
     multiple=True,
-    help="Fields to write, separated by commas; can be repeated.",
     show_default="all, found by a first scan",
 )
-@option(
-    "--output",
-    "-o",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Write to FILE; its extension sets the format.",
-)
+@option("--output -o", "FILE", "Write to FILE; its extension sets the format.", type=FILE)
 @option(
     "--format",
-    metavar="F",
-    type=click.Choice(list(FORMATS)),
-    help="`csv`, `jsonl` or `parquet`; overrides the file extension.",
+    "F",
+    "`csv`, `jsonl` or `parquet`; overrides the file extension.",
+    type=click.Choice(FORMATS),
 )
-@option(
-    "--binary",
-    metavar="F,G",
-    multiple=True,
-    help="Columns that can contain any bytes; `'*'` for all.",
-)
-@option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print a JSON summary; on stderr if rows go to stdout.",
-)
+@option("--binary", "F,G", "Columns that can contain any bytes; `'*'` for all.", multiple=True)
+@option("--json as_json", None, "Print a JSON summary; on stderr if rows go to stdout.")
 @options.server
 @options.timeout
 def unload(
@@ -136,15 +117,18 @@ def unload(
         rows = read_keys(
             target, type=type, fields=names, server=server, binary=columns, timeout=timeout or None
         )
-        summary = {"rows": 0, "bytes": 0, "seconds": 0.0, "output": path and str(path)}
+        output_name = path and str(path)
+        summary: dict[str, Any] = {"rows": 0, "bytes": 0, "seconds": 0.0, "output": output_name}
         end.fields = summary if as_json else None
         start = time.monotonic()
+
+        def summarise() -> None:
+            seconds = time.monotonic() - start
+            summary.update(rows=rows.rows, bytes=rows.nbytes, seconds=seconds)
+
         with rows, _opened(path) as file:
             shown = not as_json and sys.stderr.isatty() and not (path is None and file.isatty())
-            with closing(_written(rows, file, kind, shown)) as batches:
-                for _ in batches:
-                    summary |= {"rows": rows.rows, "bytes": rows.nbytes}
-                    summary["seconds"] = time.monotonic() - start
+            _write(rows, file, kind, shown, summarise)
             changed = rows.changed if isinstance(rows, Entries) else 0
             if not rows.rows and not changed:
                 check_found(target, type, server, timeout or None)
@@ -196,17 +180,19 @@ def _kind(path: Path | None, kind: str | None) -> str:
     return kind
 
 
-def _written(rows: Hashes | Entries, file: IO[bytes], kind: str, shown: bool) -> Generator[None]:
-    """Write all batches to a file; yield after each batch, and when the file is complete."""
+def _write(
+    rows: Hashes | Entries, file: IO[bytes], kind: str, shown: bool, written: Callable[[], object]
+) -> None:
+    """Write all batches to a file; call ``written`` after each, and when the file is complete."""
     import_optional("pyarrow")
     import pyarrow as pa
 
-    with _open_writer(file, kind, pa.schema(rows)) as writer, counting(shown) as show:
+    with _open_writer(file, kind, pa.schema(rows)) as write, counting(shown) as show:
         for batch in rows.batches():
-            writer.write_batch(pa.record_batch(batch))
+            write(pa.record_batch(batch))
             show(rows.rows, rows.nbytes)
-            yield
-    yield
+            written()
+    written()
 
 
 @contextmanager
@@ -226,17 +212,33 @@ def _opened(path: Path | None) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _open_writer(file: IO[bytes], kind: str, schema: pa.Schema) -> Iterator[Any]:
-    """Yield a writer of batches with this schema, and complete the file after the block.
+def _open_writer(
+    file: IO[bytes], kind: str, schema: pa.Schema
+) -> Iterator[Callable[[pa.RecordBatch], object]]:
+    """Yield a function that writes a batch with this schema; complete the file after the block.
 
     In CSV, every value is in quotes: an empty string is ``""``, and a null is empty.
 
     Args:
         kind: ``"csv"``, ``"jsonl"`` or ``"parquet"``.
     """
-    writer = _writer(file, kind, schema)
+    if kind == "jsonl":
+        yield partial(write_json_lines, file)
+        return
+    import pyarrow as pa
+
+    sink = pa.PythonFile(file, "w")
+    writer: Any
+    if kind == "csv":
+        from pyarrow import csv
+
+        writer = csv.CSVWriter(sink, _texts(schema))
+    else:
+        from pyarrow import parquet
+
+        writer = parquet.ParquetWriter(sink, schema)
     try:
-        yield writer
+        yield writer.write_batch if kind == "parquet" else partial(_write_csv, writer)
     except BaseException:
         with suppress(Exception):
             writer.close()
@@ -247,21 +249,6 @@ def _open_writer(file: IO[bytes], kind: str, schema: pa.Schema) -> Iterator[Any]
     writer.close()
 
 
-def _writer(file: IO[bytes], kind: str, schema: pa.Schema) -> Any:
-    if kind == "jsonl":
-        return JsonLines(file)
-    import pyarrow as pa
-
-    sink = pa.PythonFile(file, "w")
-    if kind == "csv":
-        from pyarrow import csv
-
-        return Csv(csv.CSVWriter(sink, _texts(schema)))
-    from pyarrow import parquet
-
-    return parquet.ParquetWriter(sink, schema)
-
-
 def _texts(schema: pa.Schema) -> pa.Schema:
     """Return the schema with text in place of bytes. Arrow does not check that text is UTF-8."""
     import pyarrow as pa
@@ -270,42 +257,22 @@ def _texts(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(kinds.get(field.type, field.type)) for field in schema])
 
 
-class Csv:
-    """Writes CSV. Fields can contain any bytes."""
+def _write_csv(writer: Any, batch: pa.RecordBatch) -> None:
+    """Write a batch whose fields can contain any bytes."""
+    schema = _texts(batch.schema)
+    columns = [column.view(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    writer.write_batch(type(batch).from_arrays(columns, schema=schema))
 
-    def __init__(self, writer: Any) -> None:
-        self._writer = writer
 
-    def write_batch(self, batch: pa.RecordBatch) -> None:
-        schema = _texts(batch.schema)
+def write_json_lines(file: IO[bytes], batch: pa.RecordBatch) -> None:
+    """Write a batch of strings and nulls as JSON objects."""
+    names = (encode_basestring(name).replace("%", "%%") for name in batch.schema.names)
+    line = "{" + ", ".join(f"{name}: %s" for name in names) + "}\n"
+    for start in range(0, batch.num_rows, JSON_ROWS):
+        # 4x faster than json.dumps() for each row.
         columns = [
-            column.view(field.type) for column, field in zip(batch.columns, schema, strict=True)
+            ["null" if value is None else encode_basestring(value) for value in column.to_pylist()]
+            for column in batch.slice(start, JSON_ROWS).columns
         ]
-        self._writer.write_batch(type(batch).from_arrays(columns, schema=schema))
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class JsonLines:
-    """Writes JSON Lines: objects of strings and nulls."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-
-    def write_batch(self, batch: pa.RecordBatch) -> None:
-        names = (encode_basestring(name).replace("%", "%%") for name in batch.schema.names)
-        line = "{" + ", ".join(f"{name}: %s" for name in names) + "}\n"
-        for start in range(0, batch.num_rows, JSON_ROWS):
-            # 4x faster than json.dumps() for each row.
-            columns = [
-                ["null" if value is None else encode_basestring(value) for value in values]
-                for values in (
-                    column.to_pylist() for column in batch.slice(start, JSON_ROWS).columns
-                )
-            ]
-            rows = zip(*columns, strict=True)
-            self._file.write("".join(line % row for row in rows).encode())
-
-    def close(self) -> None:
-        pass
+        rows = zip(*columns, strict=True)
+        file.write("".join(line % row for row in rows).encode())

@@ -22,7 +22,7 @@ from pyarrow import parquet
 
 import fastresp
 from fastresp.cli.exit_codes import Exit
-from fastresp.cli.unload import JsonLines
+from fastresp.cli.unload import write_json_lines
 from fastresp.server.local_server import LocalServer
 
 HSET = "HSET user:{id} {**}"
@@ -123,7 +123,7 @@ def test_stdout(client: redis.Redis) -> None:
 def test_json_lines_equal_pythons() -> None:
     rows = [{'a %s "b"': text, "ü": text} for text in TEXTS]
     file = io.BytesIO()
-    JsonLines(file).write_batch(pa.RecordBatch.from_pylist(rows))
+    write_json_lines(file, pa.RecordBatch.from_pylist(rows))
     lines = file.getvalue().decode().split("\n")
     assert lines == [*(json.dumps(row, ensure_ascii=False) for row in rows), ""]
 

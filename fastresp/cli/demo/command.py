@@ -9,16 +9,14 @@ from pathlib import Path
 import click
 import redis
 from rich.console import Console
-from rich.live import Live
 from rich.markup import escape
-from rich.spinner import Spinner
 from rich.table import Table
 
 from ...encode.template import Template
 from ...outcome.errors import FastrespError
 from ...outcome.report import counted
-from ..command_line import argument, command, option
-from ..ending import ending
+from ..command_line import COUNT, FILE, argument, command, option
+from ..ending import ending, step_display
 from ..exit_codes import Exit, fail, terminated
 from .comparison import (
     BY_CLI,
@@ -29,7 +27,7 @@ from .comparison import (
     compare_rows,
     read_rows,
 )
-from .methods import READY_FILE, Announce, Client, Comparison
+from .methods import READY_FILE, Client, Comparison
 
 __all__ = ["demo"]
 
@@ -48,23 +46,19 @@ HOW = {
 @command("demo")
 @argument(
     "source",
-    metavar="[SOURCE]",
+    "[SOURCE]",
+    "A CSV file to load; its first line names the fields.",
     required=False,
-    type=click.Path(path_type=Path),
-    help="A CSV file to load; its first line names the fields.",
+    type=FILE,
 )
 @argument(
     "template",
-    metavar="[TEMPLATE]",
+    "[TEMPLATE]",
+    "The command for each row, such as `'HSET user:{id} {**}'`.",
     required=False,
-    help="The command for each row, such as `'HSET user:{id} {**}'`.",
 )
 @option(
-    "--commands",
-    metavar="N",
-    type=click.IntRange(min=1),
-    help="Number of LPUSH commands to load.",
-    show_default="1,000,000",
+    "--commands", "N", "Number of LPUSH commands to load.", type=COUNT, show_default="1,000,000"
 )
 def demo(source: Path | None, template: str | None, commands: int | None) -> None:
     """Compare ways to load data on a temporary server.
@@ -91,7 +85,7 @@ def demo(source: Path | None, template: str | None, commands: int | None) -> Non
 
 
 def _demo_push(commands: int) -> None:
-    with _status() as announce:
+    with step_display() as announce:
         comparison = compare_push(commands, announce)
     notes = [
         f"After each load the list was read back: it had exactly the {commands:,} values sent.",
@@ -104,7 +98,7 @@ def _demo_rows(path: Path, text: str) -> None:
     template = Template(text)
     if not path.exists():
         fail(f"{path}: No such file or directory; check the path")
-    with _status() as announce:
+    with step_display() as announce:
         announce(f"reading {path}")
         rows = read_rows(path)
         comparison = compare_rows(rows, template, announce)
@@ -171,14 +165,6 @@ def _shown(method: str, client: Client) -> str:
     if method in HOW:
         return f"{name}, {HOW[method]}"
     return f"fastresp, {name}" if method == BY_CLI else method
-
-
-@contextmanager
-def _status() -> Iterator[Announce]:
-    """Yield a function that shows progress on stderr; call it only between timed parts."""
-    console = Console(stderr=True)
-    with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield lambda text: live.update(Spinner("dots", escape(text)), refresh=True)
 
 
 @contextmanager

@@ -17,13 +17,7 @@ from ...outcome.errors import FastrespError
 from ...sources.files.checks import binary_format
 from ...sources.files.input import MAGIC_BYTES
 from .generators import PAYLOAD
-from .methods import (
-    READY_FILE,
-    Announce,
-    Comparison,
-    Methods,
-    Workbench,
-)
+from .methods import READY_FILE, Announce, Comparison, Methods, Workbench
 
 __all__ = [
     "BY_CLI",
@@ -168,14 +162,6 @@ def _columns_of(rows: list[dict[str, Any]]) -> Any:
     return pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in rows[0]})
 
 
-def _binary_format(path: Path) -> str | None:
-    """Return the format of a binary file; None for text, and for a pipe."""
-    if not path.is_file():
-        return None
-    with open(path, "rb") as file:
-        return binary_format(file.read(MAGIC_BYTES))
-
-
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Read a CSV file with a header line.
 
@@ -186,11 +172,14 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     csv.field_size_limit(sys.maxsize)
     rows: list[dict[str, Any]] = []
     try:
-        what = _binary_format(path)
-        if what is not None:
-            raise FastrespError(
-                f"{path} is {what}, but demo reads CSV; convert it, or load it with fastresp load"
-            )
+        if path.is_file():  # not a pipe
+            with open(path, "rb") as binary:
+                what = binary_format(binary.read(MAGIC_BYTES))
+            if what is not None:
+                raise FastrespError(
+                    f"{path} is {what}, but demo reads CSV; convert it, or load it with fastresp "
+                    "load"
+                )
         with open(path, newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, strict=True)
             for row in reader:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import IO, Any, TypeAlias
@@ -92,12 +92,12 @@ class Comparison:
 
     server: str
     commands: int
-    timings: dict[str, list[Timing]] = field(default_factory=dict)
-    client: Client | None = None
+    timings: dict[str, list[Timing]]
+    client: Client | None
 
     @property
     def rounds(self) -> int:
-        return min(map(len, self.timings.values()), default=0)
+        return min(map(len, self.timings.values()))
 
     def seconds(self, method: str) -> float:
         """Return the median wall time of a method."""
@@ -106,15 +106,6 @@ class Comparison:
     def server_seconds(self, method: str) -> float:
         """Return the median CPU time of the server for a method."""
         return median(timing.server_seconds for timing in self.timings[method])
-
-    def client_seconds(self, method: str) -> float:
-        """Return the median CPU time of the client for a method."""
-        return median(timing.client_seconds for timing in self.timings[method])
-
-    def ratios(self, method: str, base: str = READY_FILE) -> list[float]:
-        """Return the speed of a method relative to ``base``, for each round."""
-        pairs = zip(self.timings[base], self.timings[method], strict=False)
-        return [ours.seconds / theirs.seconds for ours, theirs in pairs]
 
 
 class PlainCli:
@@ -241,10 +232,9 @@ class Workbench:
         commands: int,
         rounds: int,
         *,
-        before: Callable[[], object] = lambda: None,
-        check: Callable[[str], None] = lambda method: None,
-        announce: Announce = lambda text: None,
-        budget_s: float = float("inf"),
+        check: Callable[[str], None],
+        announce: Announce,
+        budget_s: float,
         warm_up: str | None = None,
     ) -> Comparison:
         """Time the methods in turn, in several rounds. Each load starts with an empty server.
@@ -253,46 +243,36 @@ class Workbench:
             methods: functions that load the data, by name.
             commands: number of commands in each load.
             rounds: maximum number of rounds; the first round always runs.
-            before: called before each load, after the server was emptied.
             check: called with the method's name after each load, to check the data.
             announce: called with the progress, between timed parts.
             budget_s: maximum seconds; no round is started that would exceed them.
             warm_up: the method to run before the first round, untimed; None for the first method.
         """
-        comparison = Comparison(self._server_name(), commands)
-        comparison.client = self.cli.identity() if self.cli else None
-        comparison.timings = {method: [] for method in methods}
+        timings: dict[str, list[Timing]] = {method: [] for method in methods}
         start = time.monotonic()
         first = warm_up or next(iter(methods))
         announce(f"warming up: loading {commands:,} commands by {first}, untimed")
         # The first load makes the server allocate memory that later loads reuse.
-        self.timed(methods[first], before)
+        self._timed(methods[first])
         for index in range(rounds):
             for method, load in methods.items():
                 announce(f"round {index + 1}: loading {commands:,} commands by {method}")
-                comparison.timings[method].append(self.timed(load, before))
+                timings[method].append(self._timed(load))
                 announce(f"round {index + 1}: checking the data of {method}")
                 check(method)
             if (time.monotonic() - start) * (index + 2) / (index + 1) > budget_s:
                 break
-        return comparison
+        client = self.cli.identity() if self.cli else None
+        return Comparison(self._server_name(), commands, timings, client)
 
-    def timed(
-        self, load: Callable[[], object], before: Callable[[], object] = lambda: None
-    ) -> Timing:
-        """Empty the server, then time a load.
-
-        Args:
-            load: the function to time. If it returns a float, this is the wall time in seconds.
-            before: called before the load, untimed.
-        """
+    def _timed(self, load: Callable[[], object]) -> Timing:
+        """Empty the server, then time a load."""
         # Without SYNC, Valkey would free the old data in a thread during the load.
         self.client.execute_command("FLUSHALL", "SYNC")
-        before()
         server_seconds, client_seconds = self._server_seconds(), _client_seconds()
         start = time.perf_counter()
-        taken = load()
-        seconds = taken if isinstance(taken, float) else time.perf_counter() - start
+        load()
+        seconds = time.perf_counter() - start
         client_seconds = _client_seconds() - client_seconds
         return Timing(seconds, self._server_seconds() - server_seconds, client_seconds)
 
@@ -302,9 +282,8 @@ class Workbench:
 
     def _server_name(self) -> str:
         info = self.client.info("server")
-        if "valkey_version" in info:
-            return f"Valkey {info['valkey_version']}"
-        return f"Redis {info['redis_version']}"
+        product = "Valkey" if "valkey_version" in info else "Redis"
+        return f"{product} {info[f'{product.lower()}_version']}"
 
 
 def _client_seconds() -> float:
@@ -315,10 +294,8 @@ def _client_seconds() -> float:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-    return number
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 def debug_options() -> list[str]:
