@@ -199,7 +199,7 @@ class AtLeastOnce(Popping):
         self.popped.delivered -= count
 
     def _total(self, count: int) -> int:
-        """Return the total after the caller's first ``count`` unacknowledged items.
+        """Return the total once the caller's next ``count`` items are acknowledged.
 
         It includes items whose earlier acknowledgement is in doubt.
         """

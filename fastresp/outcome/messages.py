@@ -66,7 +66,7 @@ class Hint:
     """An option named in a message.
 
     Attributes:
-        option: the name of the option, such as ``"nulls"``; of a grouped one, its flat name.
+        option: the name of the option, such as ``"nulls"``; for a grouped option, the flat name.
         value: the recommended value, such as ``"skip"``; ``...`` if the user must choose a value;
             None to name only the option.
         preposition: a word before the option, such as ``"in"``; may be empty.

@@ -50,7 +50,7 @@ MAX_TEMPORARY = 60
 
 
 def find_program(role: str) -> str | None:
-    """Find ``redis-{role}`` or ``valkey-{role}``: in ``FASTRESP_{ROLE}``, on PATH, or in a wheel.
+    """Find ``redis-{role}`` or ``valkey-{role}`` by ``FASTRESP_{ROLE}``, on PATH, or in a wheel.
 
     Raises:
         TransportError: the variable does not name a program.

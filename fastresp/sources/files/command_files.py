@@ -46,9 +46,9 @@ ESCAPED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 
 
 class CommandsFile(RespFile):
-    """A RespFile with one command per line, quoted as for redis-cli, that is converted as read.
+    """A RespFile with one command per line, quoted as for redis-cli.
 
-    Empty lines are left out.
+    The lines are converted to RESP while they are read. Empty lines are left out.
     """
 
     _is_resp = False

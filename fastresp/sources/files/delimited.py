@@ -266,7 +266,7 @@ class DelimitedRows:
 
 
 def _width_error(row: str, expected: str, fields: str, text: str) -> SourceError:
-    """Return the error for a row with the wrong number of fields, as Arrow's message names it."""
+    """Return the error for a row with the wrong number of fields, from Arrow's message."""
     if int(fields) > int(expected):
         fix = "quote fields that contain a delimiter, and close each quote"
     else:

@@ -93,7 +93,7 @@ class Rows(ABC):
             lines += self._line_ends if len(results) == 1 else block.count(b"\n")
 
     def _results(self, block: bytes, rows: int, lines: int) -> list[ParsedRows | None]:
-        """Parse a block, after some rows and lines, in parts if a line can't be read."""
+        """Parse the block that follows ``rows`` rows; in parts if a line can't be read."""
         results: list[ParsedRows | None] = []
         parts: list[bytes] = []
         skipped = False
@@ -214,7 +214,7 @@ class BadLine:
     reason: SourceError
 
     def error(self, rows: int, lines: int | None) -> SourceError:
-        """Return the error for this line, after ``rows`` rows, in a block after ``lines`` lines."""
+        """Return the error; ``rows`` precede the line, and ``lines`` lines precede the block."""
         line = None if lines is None else lines + self.line + 1
         where = f"row {rows:,}" if line is None else f"row {rows:,}, line {line:,}"
         return SourceError(

@@ -224,7 +224,7 @@ class BadRows:
             self._file = open(policy, "wb")  # noqa: SIM115
 
     def next_file(self) -> Sequence[int]:
-        """Return the numbers ``before`` of all rows of the next file that are added later."""
+        """Begin the next file; return the list to which ``add()`` appends each ``before``."""
         self._before = array("q")
         return self._before
 

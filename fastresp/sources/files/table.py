@@ -275,7 +275,7 @@ class TableColumns(Described):
     Reading ends when Arrow releases the last stream.
 
     Args:
-        start: ``Table._start()``, for the other arguments.
+        start: starts the read when called with the other arguments: ``Table._start()``.
         request: the parts of the rows that a load needs; None outside a load, for typed columns.
         start_row: the first wanted row; earlier rows may be left out.
     """
