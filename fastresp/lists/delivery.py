@@ -136,11 +136,11 @@ class AtLeastOnce(Popping):
         if not self.popped.delivered:
             yield from self._putting_back()
             return
-        given = self._returned + self.popped.delivered
-        rejoin = self._script(PUT_BACK, "", 1, int(self._fifo), given)
+        delivered = self._returned + self.popped.delivered
+        rejoin = self._script(PUT_BACK, "", 1, int(self._fifo), delivered)
         [reply] = yield from self.calling(rejoin, errors=True)
         self._check_lease(reply)
-        if not 0 <= reply <= given:
+        if not 0 <= reply <= delivered:
             self.connection.reject_reply("a script for unacknowledged items", reply)
         self._arrived = reply
         yield from self._acknowledging(0)
@@ -177,11 +177,11 @@ class AtLeastOnce(Popping):
 
     def acknowledging(self, n: int | None) -> Callable[[], Steps[int]]:
         def steps() -> Steps[int]:
-            given = self.popped.delivered
-            count = given if n is None else n
-            if not 0 <= count <= given:
+            delivered = self.popped.delivered
+            count = delivered if n is None else n
+            if not 0 <= count <= delivered:
                 raise ValueError(
-                    f"can't acknowledge {counted(count, 'item')}; unacknowledged: {given:,}"
+                    f"can't acknowledge {counted(count, 'item')}; unacknowledged: {delivered:,}"
                 )
             yield from self.draining()
             yield from self._acknowledging(count)

@@ -65,8 +65,8 @@ def find_program(role: str) -> str | None:
             )
         return path
     names = (f"redis-{role}", f"valkey-{role}")
-    places = [None, *(str(folder) for folder in _wheel_folders())]
-    found = (shutil.which(name, path=place) for place in places for name in names)
+    folders = [None, *map(str, _wheel_folders())]
+    found = (shutil.which(name, path=folder) for folder in folders for name in names)
     return next((path for path in found if path is not None), None)
 
 
@@ -191,9 +191,9 @@ class LocalServer:
         return self
 
     def _begin(self) -> None:
-        place = tempfile.gettempdir()
-        place = place if len(os.fsencode(place)) <= MAX_TEMPORARY else "/tmp"
-        self.folder = Path(tempfile.mkdtemp(prefix="fastresp-", dir=place))
+        parent = tempfile.gettempdir()
+        parent = parent if len(os.fsencode(parent)) <= MAX_TEMPORARY else "/tmp"
+        self.folder = Path(tempfile.mkdtemp(prefix="fastresp-", dir=parent))
         self.socket = self.folder / "socket"
         self.url = f"unix://{self.socket}"
         self.log = self.folder / "log"
@@ -212,9 +212,9 @@ class LocalServer:
     def start(self) -> None:
         """Start or restart the server; return when it accepts connections."""
         with open(self.log, "ab") as log:
-            place = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
+            folder = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
             self.process = subprocess.Popen(
-                [self.program, *place, "--save", "", *self.options],
+                [self.program, *folder, "--save", "", *self.options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -58,12 +58,7 @@ OVER_ANY_KEYS = commands_with("many")
 
 
 class Chunks:
-    """Encodes a source as chunks.
-
-    Args:
-        data: the result of ``as_source()``.
-        template: the result of ``as_template()``.
-        options: the options of the load.
+    """Encodes a source, as returned by ``as_source()``, as chunks.
 
     Attributes:
         writer: the encoder, once the source is open.
@@ -123,10 +118,8 @@ class Chunks:
         """Start at a row, as the checkpoint says. Call it before ``open()``.
 
         Args:
-            start_row: the first row to load.
             ran: the number of rows that have run, for each marker of the checkpoint.
             batcher: puts the commands into transactions; None to send them without transactions.
-            max_merged: the maximum number of items of a merged command.
         """
         self.start_row, self._batcher, self._max_merged = start_row, batcher, max_merged
         self._ran = array("q") if ran is None else ran
@@ -137,12 +130,7 @@ class Chunks:
             self._batcher.reached = markers
 
     def open(self) -> None:
-        """Open the source if it is not open yet.
-
-        Raises:
-            TypeError, TemplateError, SourceError, OSError: the source can't be read, or does not
-                fit the template and the options.
-        """
+        """Open the source if it is not open yet; raises as ``encoding()`` does."""
         if self._source is None:
             self.writer, self._source = encoding(
                 self.data, self.template, self.options, self.start_row
@@ -171,15 +159,15 @@ class Chunks:
             self._fill()  # gather the next commands while this chunk is sent
         while self._more and not self._ready:
             self._fill()
-            router = self._router
-            if gatherer is not None and router is not None and self._is_due(gatherer, router):
-                self._flush(router)
+            if gatherer is not None and self._is_due(gatherer):
+                self._flush()
         return self._deliver()
 
-    def _is_due(self, gatherer: Gatherer, router: Router) -> bool:
+    def _is_due(self, gatherer: Gatherer) -> bool:
         """Return whether to send the gathered commands: there are enough, or the source is slow."""
+        assert self._router is not None
         late = time.monotonic() - self._flushed > GATHERED_S
-        return gatherer.full or late or (router.paused and not self.is_columns)
+        return gatherer.full or late or (self._router.paused and not self.is_columns)
 
     def _fill(self) -> None:
         """Encode rows until there are enough for a chunk, and cut the chunk."""
@@ -198,8 +186,7 @@ class Chunks:
         the source may have more rows of this key.
         """
         self._cut()
-        if self._router is not None:
-            self._flush(self._router)
+        self._flush()
         found = []
         for chunk in self._ready:
             if chunk.first_command == made:
@@ -210,15 +197,13 @@ class Chunks:
     def ready(self) -> deque[Chunk]:
         """Return the chunks of the rows so far; the caller removes each chunk that it sends."""
         self._drop_delivered()
-        if self._router is not None:
-            self._flush(self._router)
+        self._flush()
         return self._ready
 
     def drain(self) -> Iterator[Chunk]:
         """Yield each finished chunk, and remove it afterwards: ``next()`` does not return it."""
         self._drop_delivered()
-        if self._router is not None:
-            self._flush(self._router)
+        self._flush()
         while self._ready:
             yield self._ready[0]
             self._ready.popleft()
@@ -238,38 +223,56 @@ class Chunks:
         """Configure the encoding for a server's limits and topology; None for the defaults."""
         if answers is not None:
             self.writer.max_bulk_bytes = answers.max_bulk_bytes
+        mode, count = self.options.mode, self.options.connections
         topology = None if answers is None else answers.topology
-        mode = self.options.mode
+        several = topology is not None or count > 1
+        make = None
+        if isinstance(mode, Merge):
+            make = partial(merger, mode, self.options.rate, answers, self._max_merged)
         if isinstance(mode, Serialize):
-            self._serializer = serializer(mode, self.options.connections, answers)
+            self._serializer = serializer(mode, count, answers)
             if topology is not None:
                 from ..encode.payload.serialized_chunk import LaneSplitter
 
-                lanes = topology.lanes(topology.nodes, self.options.connections)
+                lanes = topology.lanes(topology.nodes, count)
                 self._splitter = LaneSplitter(lanes, self._serializer)
-        elif topology is not None or self.options.connections > 1:
-            make = None
-            if isinstance(mode, Merge):
-                make = partial(merger, mode, self.options.rate, answers, self._max_merged)
-            if self._batcher is not None:
-                self._gatherer = Gatherer(
-                    self._batcher,
-                    self._ran,
-                    rules=None if topology is None or answers is None else Rules(answers.positions),
-                    merger=None if make is None else make(),
-                    start_row=self.start_row,
-                )
-                make = None
-            self._router = router(
-                self.options,
-                answers,
-                make,
-                self.start_row,
-                in_order=self.in_order,
-                gathers=self._batcher is not None,
+        elif several and self._batcher is not None:
+            self._gatherer = Gatherer(
+                self._batcher,
+                self._ran,
+                rules=None if topology is None or answers is None else Rules(answers.positions),
+                merger=None if make is None else make(),
+                start_row=self.start_row,
             )
-        elif isinstance(mode, Merge):
-            self._merger = merger(mode, self.options.rate, answers, self._max_merged)
+            self._router = self._new_router(answers, None)
+        elif several:
+            self._router = self._new_router(answers, make)
+        elif make is not None:
+            self._merger = make()
+
+    def _new_router(self, answers: Answers | None, make: Callable[[], Merger] | None) -> Router:
+        """Return a router to the connections of a load; in a cluster, to those of each node.
+
+        Each connection is a lane. If ``in_order``, the router has an additional lane for commands
+        without a key.
+        """
+        count = lanes = self.options.connections
+        of_slots = rules = None
+        if answers is not None:
+            rules = Rules(answers.positions)
+            if answers.topology is not None:
+                lanes = count * len(answers.topology.nodes)
+                of_slots = answers.topology.lanes(answers.topology.nodes, count)
+        if self.in_order:
+            return Router(lanes + 1, 1, CHUNK_BYTES, of_slots=of_slots, keyless=lanes, rules=rules)
+        size = max(ROUTED_BYTES // lanes, MIN_ROUTED_BYTES)
+        gathers = self._batcher is not None
+        # A chunk below this size may have been cut because the source is slow.
+        full = CHUNK_BYTES if gathers else CHUNK_BYTES // 2
+        return Router(
+            lanes, size, full, make, of_slots=of_slots, rules=rules,
+            start_row=self.start_row, for_all=not gathers,
+        )  # fmt: skip
 
     @property
     def refused(self) -> bool:
@@ -293,13 +296,10 @@ class Chunks:
             raise TransportError(str(Inherited("connection")))
 
     def _deliver(self) -> Chunk | None:
-        if self._serializer is not None and not self._ready:
-            self._end(self._serializer)
-        if self._router is not None and not self._ready:
-            self._flush(self._router)
-            if not self._ready:
-                self._raise_refused()
         if not self._ready:
+            self._end()
+        if not self._ready:
+            self._raise_refused()
             return None
         self._delivered = True
         return self._ready[0]
@@ -309,12 +309,12 @@ class Chunks:
             self._delivered = False
             del self._ready[0]
 
-    def _end(self, serializer: Serializer) -> None:
-        """At the end of the source, finish the last key; raise the error of a refused row."""
-        if not self._more and not serializer.blocked:
+    def _end(self) -> None:
+        """Finish the commands held by the router, and at the end of the source, the last key."""
+        serializer = self._serializer
+        if serializer is not None and not self._more and not serializer.blocked:
             self._ready.extend(self._spread(map(call, (serializer.finish,))))
-        if not self._ready:
-            self._raise_refused()
+        self._flush()
 
     def _spread(self, several: Iterable[list[Chunk]]) -> Iterator[Chunk]:
         chunks = chain.from_iterable(several)
@@ -329,24 +329,29 @@ class Chunks:
             if error is not None:
                 raise error
 
-    def _flush(self, router: Router) -> None:
+    # _flush(), _store() and _cut() use compiled iterators only: no signal handler can run between
+    # taking a chunk and storing it.
+
+    def _flush(self) -> None:
+        """Take all commands out of the router and the transactions."""
+        if self._router is None:
+            return
         self._flushed = time.monotonic()
-        flushes: list[Callable[[], Iterable[Chunk]]] = [router.flush]
-        gatherer = self._gatherer
-        if gatherer is not None:
-            deque(map(gatherer.add, chain.from_iterable(map(call, flushes))), 0)
-            flushes = [gatherer.flush]
-        self._ready.extend(chain.from_iterable(map(call, flushes)))
+        self._store(chain.from_iterable(map(call, (self._router.flush,))))
+        if self._gatherer is not None:
+            self._ready.extend(chain.from_iterable(map(call, (self._gatherer.flush,))))
+
+    def _store(self, routed: Iterator[Chunk]) -> None:
+        """Put routed commands into transactions, if there are any; otherwise they are ready."""
+        if self._gatherer is None:
+            self._ready.extend(routed)
+        else:
+            deque(map(self._gatherer.add, routed), 0)
 
     def _cut(self) -> None:
-        # Compiled code only: no signal handler can run between taking a chunk and storing it.
         chunks: Iterator[Chunk] = filter(None, map(call, (self.writer.take,)))
         if self._router is not None:
-            routed = chain.from_iterable(map(self._router.route, chunks))
-            if self._gatherer is None:
-                self._ready.extend(routed)
-            else:
-                deque(map(self._gatherer.add, routed), 0)
+            self._store(chain.from_iterable(map(self._router.route, chunks)))
             self._more = self._more and self._router.failing is None
         elif self._serializer is not None:
             several = map(self._serializer.serialize, chain(chunks, (None,)))
@@ -358,39 +363,6 @@ class Chunks:
             self._ready.extend(
                 chunks if self._batcher is None else map(self._batcher.batch, chunks)
             )
-
-
-def router(
-    options: Options,
-    answers: Answers | None,
-    make: Callable[[], Merger] | None,
-    start_row: int,
-    *,
-    in_order: bool = False,
-    gathers: bool = False,
-) -> Router:
-    """Return a router to the connections of a load; in a cluster, to the connections of each node.
-
-    Each connection is a lane. If ``in_order``, the router has an additional lane for commands
-    without a key.
-    """
-    count = lanes = options.connections
-    topology = None if answers is None else answers.topology
-    of_slots = rules = None
-    if answers is not None:
-        rules = Rules(answers.positions)
-    if topology is not None:
-        lanes = count * len(topology.nodes)
-        of_slots = topology.lanes(topology.nodes, count)
-    if in_order:
-        return Router(lanes + 1, 1, CHUNK_BYTES, of_slots=of_slots, keyless=lanes, rules=rules)
-    size = max(ROUTED_BYTES // lanes, MIN_ROUTED_BYTES)
-    # A chunk below this size may have been cut because the source is slow.
-    full = CHUNK_BYTES if gathers else CHUNK_BYTES // 2
-    return Router(
-        lanes, size, full, make, of_slots=of_slots, rules=rules,
-        start_row=start_row, for_all=not gathers,
-    )  # fmt: skip
 
 
 def merger(mode: Merge, rate: Rate | None, answers: Answers | None, max_items: int) -> Merger:

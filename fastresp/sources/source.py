@@ -238,23 +238,22 @@ def _columns(
             f"a {type(data).__name__} has columns and needs a template that makes commands of its "
             "rows, such as 'HSET user:{id} {**}'"
         )
-    first_row = 0
     if isinstance(data, Table):
         loaded = data.for_load(_column_request(template), start_row)
         stream = ArrowStream(loaded, loaded.following)
-        first_row = data.first_row
+        first_row, empty = data.first_row, data.is_columnless
     else:
         stream = ArrowStream(data)
-    if data.is_columnless if isinstance(data, Table) else _has_nothing(data):
+        first_row, empty = 0, _has_nothing(data)
+    if empty:
         stream.release_columns()
         return row_writer(template, options), iter(())
-    size = _chunk_bytes(options.rate)
     try:
         writer = ColumnWriter(
             template,
             stream,
             nulls=options.nulls,
-            chunk_bytes=size,
+            chunk_bytes=_chunk_bytes(options.rate),
             of_files=isinstance(data, Table),
         )
         writer.start_at(start_row, first_row)

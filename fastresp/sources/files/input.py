@@ -102,8 +102,10 @@ class Input:
         self._borrowed = BorrowedObjects()
         self._owns_file = isinstance(source, str)
         self._file: Any = source
-        if self._owns_file:
-            self._file = _opened_file(source)
+        if isinstance(source, RemotePath):
+            self._file = open_remote(source)
+        elif self._owns_file:
+            self._file = open(source, "rb", buffering=0, opener=_opened)  # noqa: SIM115
         self.name = name_of(source)
         if getattr(source, "closed", False):
             raise SourceError(f"{self.name} is closed; open it again")
@@ -138,10 +140,9 @@ class Input:
         if self.unwanted:
             return b""
         left = size if size >= 0 else sys.maxsize
-        # A single piece is joined without a copy.
-        pieces = [self._head[:left]] if self._head else []
-        left -= len(pieces[0]) if pieces else 0
-        self._head = self._head[size:] if size >= 0 else b""
+        head, self._head = self._head[:left], self._head[left:]
+        left -= len(head)
+        pieces = [head] if head else []  # a single piece is joined without a copy
         while left > 0 and (piece := self.take(min(left, READ_BYTES))):
             pieces.append(piece)
             left -= len(piece)
@@ -258,12 +259,6 @@ def name_of(file: Any) -> str:
     if name == 0 or name == "<stdin>":
         return "standard input"
     return name if isinstance(name, str) else "the file object"
-
-
-def _opened_file(source: str) -> Any:
-    if isinstance(source, RemotePath):
-        return open_remote(source)
-    return open(source, "rb", buffering=0, opener=_opened)
 
 
 def _opened(path: str, flags: int) -> int:

@@ -54,13 +54,13 @@ def has_checksums(path: str) -> bool:
     with open(path, "rb") as bytes_of:
         bytes_of.seek(start)
         head = bytes_of.read(40)
-    place = 0
+    at = 0
     for _ in range(3):
-        place += 1  # the header of the field
-        while head[place : place + 1] >= b"\x80":  # an integer of 7 bits a byte
-            place += 1
-        place += 1
-    return head[place : place + 1] == INTEGER
+        at += 1  # the header of the field
+        while head[at : at + 1] >= b"\x80":  # an integer of 7 bits a byte
+            at += 1
+        at += 1
+    return head[at : at + 1] == INTEGER
 
 
 class WholeReads(UnclosedFile):

@@ -76,20 +76,20 @@ def with_aliases(sql: str, files: Sequence[str]) -> str:
     DuckDB assigns no aliases to our tables, which are registered under the names of files.
     """
     stems = {file: os.path.basename(file).partition(".")[0] for file in files}
-    places = {
+    locations = {
         (node["query_location"], node["table_name"])
         for node in (_nodes_of(sql) or () if files else ())
         if node.get("type") == "BASE_TABLE" and node["table_name"] in stems and not node["alias"]
     }
     text = sql.encode()
-    for place, file in sorted(places, reverse=True):
+    for location, file in sorted(locations, reverse=True):
         stem = stems[file]
         if not stem or glob.has_magic(file) or list(stems.values()).count(stem) > 1:
             continue
         for quote in ("'", '"'):
             name = (quote + file.replace(quote, 2 * quote) + quote).encode()
-            if text.startswith(name, place):
-                end = place + len(name)
+            if text.startswith(name, location):
+                end = location + len(name)
                 text = text[:end] + f' AS "{stem}"'.encode() + text[end:]
     return text.decode()
 

@@ -128,8 +128,8 @@ def option_error(kind: str, options: FileOptions) -> Message | None:
             return Message(Hint(name, ...), text)
     if kind in delimited:
         delimiter = options.delimiter_of(kind)
-        for name, given in (("quote", options.quote), ("escape", options.escape)):
-            if given == delimiter:
+        for name in ("quote", "escape"):
+            if getattr(options, name) == delimiter:
                 text = f" must not be the delimiter, which is {delimiter!r}; change one of them"
                 return Message(Hint(name), text)
     return None
@@ -309,12 +309,10 @@ class ConvertedFile:
         return piece
 
 
-def line_blocks(data: Input, end: bytes, most: int) -> Iterator[bytes]:
-    """Yield blocks of whole lines; the last line may lack its line end.
+def line_blocks(data: Input, end: bytes, max_bytes: int) -> Iterator[bytes]:
+    """Yield blocks of whole lines of at most ``max_bytes`` each.
 
-    Args:
-        end: the line end.
-        most: maximum bytes of a line.
+    ``end`` is the line end; the last line may lack it.
     """
     pieces: list[bytes] = []
     size = 0
@@ -328,8 +326,8 @@ def line_blocks(data: Input, end: bytes, most: int) -> Iterator[bytes]:
             block, size = block[cut:], 0
         pieces.append(block)
         size += len(block)
-        if size >= most:
-            text = f"a row is larger than {most:,} bytes, the maximum; raise "
+        if size >= max_bytes:
+            text = f"a row is larger than {max_bytes:,} bytes, the maximum; raise "
             raise SourceError(Message(text, Hint("max_row_bytes", ...)))
     if size:
         yield b"".join(pieces)
