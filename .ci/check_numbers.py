@@ -21,8 +21,7 @@ sys.path.append(str(ROOT / "bench"))
 from pages.claims import CLAIMS
 from pages.data import Results
 from pages.figures import Claim
-from pages.published import MARKED
-from report import PUBLISHED
+from report import MARKED, PUBLISHED
 
 __all__ = ["PAGES", "problems"]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from subprocess import DEVNULL, PIPE, Popen
@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import Any
 
 import psutil
-from c_client import CClient, compiled_in
+from c_client import CClient, compiled
 from cores import one_core
 from results import Result
 from script import run_script
@@ -253,8 +253,9 @@ class Contender:
 
     def __post_init__(self) -> None:
         names = {"push": self.push, "pop": self.pop, "both": self.push or self.pop}
+        reason = self.run if isinstance(self.run, str) else ""
         self.rows = {
-            what: Result(f"000 {what}", name, self.parser, OPERATIONS)
+            what: Result(f"000 {what}", name, self.parser, OPERATIONS, reason=reason)
             for what, name in names.items()
             if name
         }
@@ -320,15 +321,12 @@ def in_c(client: CClient) -> Iterator[Contender]:
 def compare(args: argparse.Namespace) -> list[Result]:
     if args.operations % DIVISOR:
         raise SystemExit(f"--operations must be a multiple of {DIVISOR:,}")
-    with ExitStack() as stack:
-        server = stack.enter_context(running())
-        native = CClient(compiled_in(stack), server.local.socket)
-        contenders = [*in_python(server), *in_c(native)]
+    with running() as server, compiled() as program:
+        contenders = [*in_python(server), *in_c(CClient(program, server.unix.where))]
         for number in range(args.rounds + 1):
             for each in contenders:
-                row, reason = each.rows["both"], each.run if isinstance(each.run, str) else ""
-                if reason or row.reason:
-                    row.reason = reason or row.reason
+                row = each.rows["both"]
+                if row.reason:
                     continue
                 show(f"round {number} of {args.rounds}: {row.row} {row.parser}")
                 clock = Clock(server.process)
@@ -337,14 +335,12 @@ def compare(args: argparse.Namespace) -> list[Result]:
                         # The warm-up round may be short.
                         each.run(args.operations if number else DIVISOR, clock)
                 except NotAvailable as error:
-                    row.reason = str(error)
+                    for row in each.rows.values():
+                        row.reason = str(error)
                 else:
                     if number:
                         each.note(args.operations, clock)
     show("")
-    for each in contenders:
-        for row in each.rows.values():
-            row.reason = each.rows["both"].reason
     rows = [row for each in contenders for row in each.rows.values()]
     return sorted(rows, key=lambda row: row.table, reverse=True)
 

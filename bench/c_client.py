@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import subprocess
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import compiling
@@ -75,11 +75,7 @@ class CClient:
     def _run(
         self, method: str, items: int, batch: int, *more: int
     ) -> tuple[list[float], list[int]]:
-        """Return the seconds and the counts that the program prints.
-
-        Raises:
-            NotAvailable: there is no program.
-        """
+        """Return the seconds and the counts that the program prints, if there is one."""
         if isinstance(self.program, NotAvailable):
             raise self.program
         arguments = [str(self.where), method, str(items), str(batch), PAYLOAD, *map(str, more)]
@@ -91,22 +87,10 @@ class CClient:
         return seconds, [int(word) for word in words[len(seconds) :]]
 
 
-def compiled() -> AbstractContextManager[Path]:
-    """Compile the program into a temporary folder.
-
-    Raises:
-        NotAvailable: a compiler or hiredis is missing.
-    """
+def compiled() -> AbstractContextManager[Path | NotAvailable]:
+    """Compile the program, in a ``with`` statement, or return why that fails."""
     lacking = "hiredis was not found (Debian: apt install libhiredis-dev)"
     return compiling.compiled(SOURCE, _hiredis_flags(), lacking)
-
-
-def compiled_in(stack: ExitStack) -> Path | NotAvailable:
-    """Compile the program for as long as the stack is open, or return why that fails."""
-    try:
-        return stack.enter_context(compiled())
-    except NotAvailable as error:
-        return error
 
 
 def _hiredis_flags() -> list[str]:
@@ -122,15 +106,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--items", type=int, default=1_000_000, help="items in each loop")
     args = parser.parse_args()
-    try:
-        with compiled() as program, LocalServer() as server:
-            client = CClient(program, server.socket)
-            for method, batch in LOOPS:
-                seconds = client.run(method, args.items, batch)
-                rate = args.items / seconds
-                print(f"{method:15}{batch:7,} at a time {seconds:9.3f} s {rate:12,.0f}/s")
-    except NotAvailable as error:
-        raise SystemExit(f"not available: {error}") from None
+    with compiled() as program, LocalServer() as server:
+        client = CClient(program, server.socket)
+        for method, batch in LOOPS:
+            seconds = client.run(method, args.items, batch)
+            rate = args.items / seconds
+            print(f"{method:15}{batch:7,} at a time {seconds:9.3f} s {rate:12,.0f}/s")
 
 
 if __name__ == "__main__":

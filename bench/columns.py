@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import hashlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Any
 
 import hiredis
@@ -19,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import redis
 from commands import commands
+from encoders import Encoder, measure_encoders
 from results import Result
 from script import run_script
-from turns import entries, measure, repeated
 
 from fastresp import Template
 from fastresp.cli.demo.generators import by_substitution, chunks
@@ -33,8 +31,6 @@ COMMANDS = 500_000
 VECTORS = 20_000
 DIMENSIONS = 384
 FIRST_KEY = 1_000_000
-BASE = "fastresp columns"
-CHECKED = 1_000
 TEMPLATES = {
     "strings": Template("SET {key} {value}"),
     "ints": Template("SET {key} {value}"),
@@ -111,11 +107,10 @@ def copied(kind: str, count: int, piece: int | None = None) -> Callable[[], Iter
     return copy
 
 
-def contenders(kind: str, count: int) -> dict[str, Callable[[], Iterable[Any]]]:
-    """Return by name: a function that makes pieces of RESP."""
+def encoders(kind: str, count: int) -> dict[str, Encoder]:
     copy = cache(copied)
-    made: dict[str, Callable[[], Iterable[Any]]] = {
-        BASE: lambda: by_columns(kind, count),
+    made: dict[str, Encoder] = {
+        "fastresp columns": lambda: by_columns(kind, count),
         "memcpy": lambda: copy(kind, count)(),
         "memcpy, warm buffer": lambda: copy(kind, count, CHUNK_BYTES)(),
     }
@@ -130,27 +125,11 @@ def contenders(kind: str, count: int) -> dict[str, Callable[[], Iterable[Any]]]:
     return made
 
 
-def check_equal(kind: str) -> None:
-    digests = {
-        name: hashlib.sha256(b"".join(map(bytes, make()))).digest()
-        for name, make in contenders(kind, CHECKED).items()
-    }
-    different = [name for name, made in digests.items() if made != digests[BASE]]
-    if different:
-        raise SystemExit(f"{kind}: other bytes than {BASE}: {', '.join(different)}")
-
-
 def compare(args: argparse.Namespace) -> list[Result]:
-
-    def work(make: Callable[[], Iterable[Any]]) -> Callable[[], object]:
-        return lambda: deque(make(), maxlen=0)
-
     results = []
     for kind in TEMPLATES:
-        check_equal(kind)
         count = args.vectors if kind == "embedding" else args.commands
-        runs = {name: repeated(work(make), count) for name, make in contenders(kind, count).items()}
-        results += measure(entries("columns", runs, prefix=f"{kind} "), args.rounds)
+        results += measure_encoders("columns", kind, partial(encoders, kind), count, args.rounds)
         for made in (table, matrix, rows):
             made.cache_clear()
     return results

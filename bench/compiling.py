@@ -13,25 +13,24 @@ from turns import NotAvailable
 
 
 @contextmanager
-def compiled(source: Path, flags: Sequence[str] = (), lacking: str = "") -> Iterator[Path]:
-    """Compile a program into a temporary folder, which is removed at the end.
+def compiled(
+    source: Path, flags: Sequence[str] = (), lacking: str = ""
+) -> Iterator[Path | NotAvailable]:
+    """Compile a program into a temporary folder, or return why that fails, in a ``with`` statement.
 
     Args:
         source: the C file.
         flags: for the compiler and the linker.
         lacking: the missing package if this fails, for the message.
-
-    Raises:
-        NotAvailable: a compiler is missing, or it fails.
     """
     if shutil.which("cc") is None:
-        raise NotAvailable("no C compiler was found (Debian: apt install gcc)")
+        yield NotAvailable("no C compiler was found (Debian: apt install gcc)")
+        return
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / source.stem
         command = ["cc", "-O2", "-Wall", "-Wextra", "-o", str(program), str(source), *flags]
         done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            lines = done.stderr.splitlines()
-            why = next((line for line in lines if "error" in line or "cannot find" in line), "")
-            raise NotAvailable(f"{lacking or f'{source.name} does not compile'}: {why}")
-        yield program
+        lines = done.stderr.splitlines()
+        why = next((line for line in lines if "error" in line or "cannot find" in line), "")
+        failed = f"{lacking or f'{source.name} does not compile'}: {why}"
+        yield NotAvailable(failed) if done.returncode else program

@@ -7,28 +7,22 @@ chunks of about 1 MiB; ``pack_many`` makes one piece of all, ``template, dicts``
 from __future__ import annotations
 
 import argparse
-import hashlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, partial
 from itertools import starmap
 from operator import itemgetter
-from typing import Any
 
 import hiredis
 from commands import KINDS, commands
+from encoders import Encoder, measure_encoders
 from results import Result
 from script import run_script
 from servers import python_packer
-from turns import entries, measure, repeated
 
 from fastresp import Template, Writer, pack_many
 from fastresp.cli.demo.generators import AS_LISTED, GENERATORS, chunks
 
 COMMANDS = 100_000
-BASE = "fastresp rows"
-
-Encoder = Callable[[Any], Iterable[Any]]
 
 cached_commands = cache(commands)
 
@@ -49,68 +43,34 @@ def by_f_string(command: Sequence[str]) -> str:
     )
 
 
-def contenders(kind: str) -> dict[str, Encoder]:
+def encoders(kind: str, count: int) -> dict[str, Encoder]:
     by_position, by_name = Template(f"{kind} {{1}} {{2}}"), Template(f"{kind} {{key}} {{value}}")
-    encoders: dict[str, Encoder] = {
-        BASE: lambda rows: Writer().chunks(rows),
-        "fastresp template, tuples": lambda rows: Writer(by_position).chunks(rows),
-        "fastresp template, dicts": lambda rows: Writer(by_name).chunks(rows),
-        "fastresp pack_many": lambda rows: [pack_many(rows)],
+    rows = cached_commands(kind, count)
+    made: dict[str, Encoder] = {
+        "fastresp rows": lambda: Writer().chunks(rows),
+        "fastresp template, tuples": lambda: Writer(by_position).chunks(rows),
+        "fastresp template, dicts": lambda: Writer(by_name).chunks(dicts(kind, count)),
+        "fastresp pack_many": lambda: [pack_many(rows)],
     }
     generators = GENERATORS | AS_LISTED | {"f-string": by_f_string}
     for name, generate in (generators | {"hiredis.pack_command": hiredis.pack_command}).items():
-        encoders[name] = lambda rows, generate=generate: chunks(generate, rows)
-        encoders[f"{name} alone"] = lambda rows, generate=generate: map(generate, rows)
+        made[name] = lambda generate=generate: chunks(generate, rows)
+        made[f"{name} alone"] = lambda generate=generate: map(generate, rows)
     packer = python_packer()
     # A command this short is a list of one piece.
-    encoders["redis-py packer"] = lambda rows: chunks(itemgetter(0), starmap(packer.pack, rows))
-    encoders["redis-py packer alone"] = lambda rows: starmap(packer.pack, rows)
-    return encoders
-
-
-def rows_for(name: str, kind: str, count: int) -> list[Any]:
-    return dicts(kind, count) if name.endswith("dicts") else cached_commands(kind, count)
-
-
-def check_equal(kind: str) -> None:
-    digests = {
-        name: digest(encode(rows_for(name, kind, 1_000)))
-        for name, encode in contenders(kind).items()
-    }
-    different = [name for name, made in digests.items() if made != digests[BASE]]
-    if different:
-        raise SystemExit(f"{kind}: other bytes than {BASE}: {', '.join(different)}")
-
-
-def digest(pieces: Iterable[Any]) -> str:
-    made = hashlib.sha256()
-    for piece in flat(pieces):
-        made.update(piece.encode() if isinstance(piece, str) else piece)
-    return made.hexdigest()
-
-
-def flat(pieces: Iterable[Any]) -> Iterator[Any]:
-    for piece in pieces:
-        if isinstance(piece, list):
-            yield from piece
-        else:
-            yield piece
+    made["redis-py packer"] = lambda: chunks(itemgetter(0), starmap(packer.pack, rows))
+    made["redis-py packer alone"] = lambda: starmap(packer.pack, rows)
+    return made
 
 
 def compare(args: argparse.Namespace) -> list[Result]:
-
-    def work(name: str, kind: str, encode: Encoder) -> Callable[[], object]:
-        return lambda: deque(encode(rows_for(name, kind, args.commands)), maxlen=0)
-
-    made = []
-    for kind in KINDS:
-        check_equal(kind)
-        runs = {
-            name: repeated(work(name, kind, encode), args.commands)
-            for name, encode in contenders(kind).items()
-        }
-        made += measure(entries("encode", runs, prefix=f"{kind} "), args.rounds)
-    return made
+    return [
+        row
+        for kind in KINDS
+        for row in measure_encoders(
+            "encode", kind, partial(encoders, kind), args.commands, args.rounds
+        )
+    ]
 
 
 if __name__ == "__main__":

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from contextlib import ExitStack
 from time import perf_counter
 from typing import Any
 
 import pyarrow as pa
-from c_client import CClient, compiled_in
+from c_client import CClient, compiled
 from results import Result
 from script import run_script
 from servers import Server, running
@@ -153,9 +152,9 @@ def compare(
 
 def both(args: argparse.Namespace) -> list[Result]:
     results = []
-    with running() as server, ExitStack() as stack:
+    with running() as server, compiled() as program:
         groups = [
-            c_contenders(CClient(compiled_in(stack), server.unix.where), args.items),
+            c_contenders(CClient(program, server.unix.where), args.items),
             redis_py_contenders(server.client, args.items),
             fastresp_contenders(server.url, args.items),
         ]

@@ -19,6 +19,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain, islice, repeat
 from pathlib import Path
 from time import perf_counter, process_time
@@ -110,14 +111,6 @@ def memory(name: str) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
 
 
-def forget_peak() -> None:
-    """Reset the peak of the memory. Source: proc(5), clear_refs."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("server", help="URL of a server, or of a node of a cluster")
@@ -132,7 +125,8 @@ def main() -> None:
     def load(count: int) -> fastresp.Report:
         return fastresp.mass_insert(make(count), template, server=args.server, transport="socket")
 
-    forget_peak()
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
     start = memory("VmRSS")
     load(min(FIRST, args.commands))
     print("ready", flush=True)

@@ -9,12 +9,11 @@ import argparse
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from itertools import repeat
 from time import perf_counter
 from typing import Any
 
-from c_client import CClient, compiled_in
+from c_client import CClient, compiled
 from cores import one_core
 from results import Result
 from script import run_script
@@ -242,10 +241,7 @@ def busy_loop(address: Address, native: CClient, server: Server, seconds: float)
 
 
 def compare(args: argparse.Namespace) -> list[Result]:
-    with ExitStack() as stack:
-        program = compiled_in(stack)
-        server = stack.enter_context(running())
-        stack.enter_context(one_core(server.process.pid))
+    with compiled() as program, running() as server, one_core(server.process.pid):
         tcp, rounds = server.tcp, args.rounds
         native = CClient(program, tcp.where)
         contenders = pings(tcp, native, min(PINGS, args.commands))

@@ -4,10 +4,6 @@ The published run is in ``bench/published``: the README and all pages of ``docs/
 between ``<!-- published: NAME -->`` and ``<!-- end -->`` is made from it, and so are
 ``docs/benchmarks.md`` and its charts.
 
-    python bench/report.py                        # from bench/published, after a change of texts
-    python bench/report.py --publish              # publish bench/results, a run of bench/run.py
-    python bench/report.py --results DIR --output DIR    # only the page and charts, of another run
-
 In the page, scripts that were not run and rows that could not be measured say so. A figure that
 another page quotes must have been measured, unless the page says that its figures are older.
 """
@@ -15,16 +11,24 @@ another page quotes must have been measured, unless the page says that its figur
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from pages.charts import drawn, pictures
-from pages.data import NotMeasured, Results
+from pages.claims import CLAIMS
+from pages.data import NotMeasured, NotRun, Results
 from pages.markdown import markdown
-from pages.published import copied, filled, pages
+from results import publish
 
 BENCH = Path(__file__).parent
+# Results without what they say about the machine's name and folders.
 PUBLISHED = BENCH / "published"
+MARKED = re.compile(r"<!-- published: ([\w-]+) -->(\n*)(.*?)\n*<!-- end -->", re.DOTALL)
+# A page says this of figures whose script was not in the published run.
+EARLIER = "measured before the published run"
 
 
 def made(results: Results) -> dict[str, str]:
@@ -35,6 +39,52 @@ def made(results: Results) -> dict[str, str]:
         charts = {}
     page = markdown(results, {name: chart.title for name, chart in charts.items()})
     return {"benchmarks.md": page} | {name: drawn(chart) for name, chart in charts.items()}
+
+
+def copied(source: Path, target: Path) -> None:
+    """Replace the published run by the results in a folder."""
+    target.mkdir(exist_ok=True)
+    for path in target.iterdir():
+        path.unlink()
+    results = Results(source)
+    for name, rows in results.items():
+        publish(target / f"{name}.json.gz", rows)
+    (target / "machine.json").write_text(json.dumps(results.machine, indent=1) + "\n")
+
+
+def filled(page: str, results: Results) -> str:
+    """Return a page with the texts of these results.
+
+    If the page says that its figures were measured before the published run, a text stays if its
+    script was not run.
+
+    Raises:
+        NotMeasured: the results lack a figure, and the page does not say so.
+        KeyError: there is no text of a name.
+    """
+    earlier = EARLIER in " ".join(page.split())
+    return MARKED.sub(lambda found: _filled(found, results, earlier), page)
+
+
+def _filled(found: re.Match[str], results: Results, earlier: bool) -> str:
+    name, lines, _ = found.groups()
+    try:
+        text = CLAIMS[name](results)
+    except NotRun:
+        if not earlier:
+            raise
+        return found[0]
+    # A table begins behind a blank line.
+    space = "\n\n" if lines else ""
+    return f"<!-- published: {name} -->{space}{text}{space}<!-- end -->"
+
+
+def pages(root: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the pages of a repository that quote the run, with their text."""
+    for path in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
+        text = path.read_text(encoding="utf-8")
+        if MARKED.search(text):
+            yield path, text
 
 
 def quoting(root: Path, results: Results) -> dict[Path, str]:

@@ -152,9 +152,15 @@ def missing_path(path: Path) -> Path:
 def save(path: Path, results: Iterable[Result]) -> None:
     """Write results as pyperf's JSON, and beside it those that have only a reason."""
     results = list(results)
-    save_missing(path, results)
+    missing = [
+        {"table": row.table, "row": row.row, "parser": row.parser, "reason": row.reason}
+        for row in results
+        if not row.values
+    ]
+    if missing:
+        missing_path(path).write_text(json.dumps(missing, indent=1) + "\n")
     # pyperf cannot write a file without a benchmark.
-    if benchmarks := [_benchmark(result) for result in results if result.values]:
+    if benchmarks := [_benchmark(row) for row in results if row.values]:
         text = io.StringIO()
         pyperf.BenchmarkSuite(benchmarks).dump(text)
         data = text.getvalue().encode()
@@ -164,37 +170,19 @@ def save(path: Path, results: Iterable[Result]) -> None:
 
 def publish(path: Path, results: Iterable[Result]) -> None:
     """Write results with only the details and the digits that pages use."""
-    save(
-        path,
-        [
-            replace(
-                row,
-                values=[_short(value) for value in row.values],
-                details=[_published(details) for details in row.details],
-                aside=[(_short(value), _published(details)) for value, details in row.aside],
-            )
-            for row in results
-        ],
-    )
 
+    def short(value: Any) -> Any:
+        return float(f"{value:.6g}") if isinstance(value, float) else value
 
-def _published(details: dict[str, Any]) -> dict[str, Any]:
-    return {name: _short(value) for name, value in details.items() if name in PUBLISHED}
+    def used(details: dict[str, Any]) -> dict[str, Any]:
+        return {name: short(value) for name, value in details.items() if name in PUBLISHED}
 
+    def published(row: Result) -> Result:
+        aside = [(short(value), used(details)) for value, details in row.aside]
+        values, details = [*map(short, row.values)], [*map(used, row.details)]
+        return replace(row, values=values, details=details, aside=aside)
 
-def _short(value: Any) -> Any:
-    return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
-def save_missing(path: Path, results: Iterable[Result]) -> None:
-    """Write the rows that have only a reason, beside a file of results."""
-    missing = [
-        {"table": result.table, "row": result.row, "parser": result.parser, "reason": result.reason}
-        for result in results
-        if not result.values
-    ]
-    if missing:
-        missing_path(path).write_text(json.dumps(missing, indent=1) + "\n")
+    save(path, map(published, results))
 
 
 def load(path: Path) -> Iterator[Result]:
@@ -229,19 +217,18 @@ def _benchmark(result: Result) -> pyperf.Benchmark:
         "table": result.table,
         "row": result.row,
         "operations": result.operations,
+        "loops": 1,
     }
     if result.parser:
         about["parser"] = result.parser
+    numbered = enumerate(zip(result.values, result.details, strict=True), start=1)
     runs = [
-        (value, {"round": index} | details)
-        for index, (value, details) in enumerate(
-            zip(result.values, result.details, strict=True), start=1
-        )
+        *((value, {"round": number} | details) for number, (value, details) in numbered),
+        *((value, details | {"aside": True}) for value, details in result.aside),
     ]
-    runs += [(value, details | {"aside": True}) for value, details in result.aside]
     return pyperf.Benchmark(
         [
-            pyperf.Run([value], metadata=about | {"loops": 1} | more, collect_metadata=False)
-            for value, more in runs
+            pyperf.Run([value], metadata=about | details, collect_metadata=False)
+            for value, details in runs
         ]
     )

@@ -1,13 +1,9 @@
 """Run all benchmarks, one after another, and keep the results for ``report.py``.
 
-    python bench/run.py               # two to four hours
-    python bench/run.py --fast        # about an hour
-    python bench/run.py --only push,lists
-
 Leave the machine idle meanwhile. A script whose results exist is skipped, so an interrupted run
-resumes; ``--again`` repeats it. Each script writes ``bench/results/NAME.json``
-in pyperf's format. ``machine.json`` beside them has the facts of the machine, and for each script
-its date, commit, versions of programs and packages, and how busy the processors were just before.
+resumes; ``--again`` repeats it. Each script writes ``bench/results/NAME.json`` in pyperf's format.
+``machine.json`` beside them has the facts of the machine, and for each script its date, commit,
+versions of programs and packages, and how busy the processors were just before.
 
 Without ``--fast``, each script that has a row with a spread above 25% (greatest less smallest
 value, divided by the median) runs once more at the end. The quieter run of each such row is kept.
@@ -126,27 +122,16 @@ def _processor() -> str:
 
 
 def versions() -> dict[str, str]:
-    return _programs() | _packages()
-
-
-def _packages() -> dict[str, str]:
     found = {}
+    for program in filter(None, map(find_program, ("server", "cli", "benchmark"))):
+        words = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+        number = re.search(r"\d+\.\d+\.\d+", words)
+        found[Path(program).name] = number[0] if number else "?"
     for name in PACKAGES:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
             found[name] = "not installed"
-    return found
-
-
-def _programs() -> dict[str, str]:
-    found = {}
-    for role in ("server", "cli", "benchmark"):
-        program = find_program(role)
-        if program is not None:
-            words = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
-            number = re.search(r"\d+\.\d+\.\d+", words)
-            found[Path(program).name] = number[0] if number else "?"
     return found
 
 

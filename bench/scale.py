@@ -10,19 +10,26 @@ from __future__ import annotations
 import argparse
 from functools import partial
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import redis
 from compiling import compiled
 from cores import CpuTimes, Places, apart, placement
-from loader import BLOCK, SOURCES, Loader, timed
+from loader import BLOCK, SOURCES, Loader, source, timed
 from results import Result
 from scale_cluster import ROWS, Setup, measure_cluster
-from scale_slots import measure_slots
 from script import run_script
 from servers import running
 from sinks import SINK, Sinks
-from turns import Entry, NotAvailable, Timed, measure, show
+from turns import Entry, NotAvailable, Timed, entries, measure, show
+
+from fastresp.encode.writer import CHUNK_BYTES
+from fastresp.resp.route import Router
+from fastresp.resp.slots import SLOTS
+from fastresp.server.options import Options
+from fastresp.sources.chunks import ROUTED_BYTES
+from fastresp.sources.source import encoding
 
 COMMANDS, FAST_COMMANDS = 5_000_000, 1_000_000
 MOST, FAST_MOST = 10**8, 10**7
@@ -33,7 +40,40 @@ PARTS = ("slots", "lanes", "commands", "cluster")
 LANES = (0, 1, 2, 4, 8, 100)
 # Loads into this many nodes have a fifth of the commands.
 MANY_LANES = 100
-SHORT, LONG = 8, 129
+SIZES = SHORT, LONG = 8, 129
+# Commands that are encoded; nodes of the cluster, 0 for no slots, and their names in the rows.
+ENCODED = 1_000_000
+NODES = {0: "without slots", 1: "1 node", 3: "3 nodes"}
+
+
+def encode(kind: str, size: int, nodes: int) -> Timed:
+    """Encode a source of SETs, and route them to nodes if there are any; return the CPU time."""
+    template, make = source(kind, BLOCK, size)
+    writer, data = encoding(make(ENCODED), template, Options())
+    router = None
+    if nodes:
+        of_slots = [slot * nodes // SLOTS for slot in range(SLOTS)]
+        router = Router(nodes, ROUTED_BYTES // nodes, CHUNK_BYTES // 2, of_slots=of_slots)
+    count, begun = 0, process_time()
+    for chunk in writer.chunks(data):
+        made = [chunk] if router is None else router.route(chunk)
+        count += sum(each.commands for each in made)
+    if router is not None:
+        count += sum(each.commands for each in router.flush())
+    used = process_time() - begun
+    if count != ENCODED:
+        raise SystemExit(f"{kind}: {count:,} commands were made instead of {ENCODED:,}")
+    return Timed(used, {"client_cpu": used})
+
+
+def measure_slots(rounds: int) -> list[Result]:
+    runs = {
+        f"{kind}, {size} bytes, {name}": partial(encode, kind, size, nodes)
+        for kind in SOURCES
+        for size in SIZES
+        for nodes, name in NODES.items()
+    }
+    return measure(entries("scale slots", runs, ENCODED), rounds)
 
 
 def load_sinks(
@@ -142,14 +182,14 @@ def compare(args: argparse.Namespace) -> list[Result]:
     results: list[Result] = []
     if "slots" in chosen:
         results += measure_slots(args.rounds)
-    try:
-        with compiled(SINK) as program:
-            if "lanes" in chosen:
-                results += measure_lanes(program, args.commands, args.rounds)
-            if "commands" in chosen:
-                results += measure_sizes(program, args.most, args.repeat, args.rounds)
-    except NotAvailable as error:
-        results += [Result("scale lanes", "sinks", reason=str(error))]
+    with compiled(SINK) as program:
+        if isinstance(program, NotAvailable):
+            chosen = set(chosen) - {"lanes", "commands"}
+            results += [Result("scale lanes", "sinks", reason=str(program))]
+        if "lanes" in chosen:
+            results += measure_lanes(program, args.commands, args.rounds)
+        if "commands" in chosen:
+            results += measure_sizes(program, args.most, args.repeat, args.rounds)
     if "cluster" in chosen:
         primaries = args.primaries or ([3] if args.fast else [3, 6, 9, 12])
         for setup in (Setup(3, 1), *map(Setup, primaries)):

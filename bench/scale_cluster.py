@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import tempfile
 from bisect import bisect_right
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from time import perf_counter
-from typing import Any, Self
+from typing import Any, NamedTuple
 
-import redis
 from cores import CpuTimes, Places, apart
 from loader import SOURCES, Loader, rows, timed
 from redis.crc import key_slot
 from results import Result
 from servers import LocalCluster
-from turns import Contender, Timed, cpu_seconds, entries, measure
+from turns import Contender, NotAvailable, Timed, cpu_seconds, entries, measure
 
 from fastresp import dump
 from fastresp.resp.slots import SLOTS
@@ -51,32 +50,30 @@ class Setup:
         return f"{self.primaries}+{self.primaries * self.replicas}"
 
 
-class Shares:
-    """Files with the commands for each node, in a ``with`` statement.
+class Shares(NamedTuple):
+    """The commands of each primary.
 
     Attributes:
-        files: one for each primary.
+        files: files of RESP.
         keys: the number of keys of each.
     """
 
-    def __init__(self, primaries: int, count: int) -> None:
-        self._primaries = primaries
-        self._count = count
+    files: list[Path]
+    keys: list[int]
 
-    def __enter__(self) -> Self:
-        first = [number * SLOTS // self._primaries for number in range(self._primaries)]
-        shares: list[list[tuple[str, str]]] = [[] for _ in first]
-        for row in rows(self._count, VALUE):
-            shares[bisect_right(first, key_slot(row[0].encode())) - 1].append(row)
-        self.keys = [len(share) for share in shares]
-        self._folder = tempfile.TemporaryDirectory()
-        self.files = [Path(self._folder.name) / f"{number}.resp" for number in range(len(shares))]
-        for share, file in zip(shares, self.files, strict=True):
+
+@contextmanager
+def write_shares(primaries: int, count: int) -> Iterator[Shares]:
+    """Write files with the commands for each primary, in a ``with`` statement."""
+    first = [number * SLOTS // primaries for number in range(primaries)]
+    shares: list[list[tuple[str, str]]] = [[] for _ in first]
+    for row in rows(count, VALUE):
+        shares[bisect_right(first, key_slot(row[0].encode())) - 1].append(row)
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / f"{number}.resp" for number in range(primaries)]
+        for share, file in zip(shares, files, strict=True):
             dump(share, "SET {0} {1}", file)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._folder.cleanup()
+        yield Shares(files, [len(share) for share in shares])
 
 
 class Cluster:
@@ -95,6 +92,7 @@ class Cluster:
         self._shares = shares
         self._places = places
         self._empty_bytes = 0
+        self._primaries = cluster.clients[: setup.primaries]
         for client in cluster.clients:
             client.config_set("cluster-node-timeout", NODE_TIMEOUT_MS)
 
@@ -106,8 +104,10 @@ class Cluster:
         times = self._times()
         return loader.run() | times.since()
 
-    def load_directly(self, program: str) -> dict[str, Any]:
+    def load_directly(self, program: str | None) -> dict[str, Any]:
         """Load with a redis-cli for each node; return the same."""
+        if program is None:
+            raise NotAvailable("redis-cli is missing")
         self._empty()
         times, used, begun = self._times(), cpu_seconds(None)[1], perf_counter()
         running = []
@@ -132,24 +132,21 @@ class Cluster:
         return (self._memory() - self._empty_bytes) / sum(self._shares.keys)
 
     def _empty(self) -> None:
-        for client in self._primaries():
+        for client in self._primaries:
             client.execute_command("FLUSHALL", "SYNC")
         self._wait()
         self._empty_bytes = self._memory()
 
     def _wait(self) -> None:
         """Wait until the replicas are in sync with their primaries."""
-        for client in self._primaries():
+        for client in self._primaries:
             if client.execute_command("WAIT", self._setup.replicas, SYNC_MS) < self._setup.replicas:
                 raise SystemExit(f"{self._setup}: a replica has not followed for {SYNC_MS} ms")
 
     def _memory(self) -> int:
         """Return the memory that all primaries use, in bytes."""
-        infos: list[Any] = [client.info("memory") for client in self._primaries()]
+        infos: list[Any] = [client.info("memory") for client in self._primaries]
         return sum(info["used_memory"] for info in infos)
-
-    def _primaries(self) -> list[redis.Redis]:
-        return self._cluster.clients[: self._setup.primaries]
 
     def _times(self) -> CpuTimes:
         return CpuTimes([node.process.pid for node in self._cluster.nodes], self._places)
@@ -162,8 +159,7 @@ def measure_cluster(setup: Setup, count: int, rounds: int, *, free: bool) -> lis
         count: number of rows.
         free: let the system place nodes and clients.
     """
-    program = find_program("cli")
-    with Shares(setup.primaries, count) as shares, LocalCluster(*astuple(setup)) as running:
+    with write_shares(setup.primaries, count) as shares, LocalCluster(*astuple(setup)) as running:
         pids = [node.process.pid for node in running.nodes]
         with nullcontext({}) if free else apart(pids) as places:
             cluster = Cluster(running, setup, shares, places)
@@ -177,11 +173,7 @@ def measure_cluster(setup: Setup, count: int, rounds: int, *, free: bool) -> lis
                 return run
 
             loads = {f"fastresp {source}": partial(cluster.load, source) for source in SOURCES}
-            runs: dict[str, Contender | str] = {"redis-cli --pipe": "redis-cli is missing"}
-            if program is not None:
-                loads["redis-cli --pipe"] = partial(cluster.load_directly, str(program))
-            runs = {row: checked(row, load) for row, load in loads.items()} | {
-                row: reason for row, reason in runs.items() if row not in loads
-            }
+            loads["redis-cli --pipe"] = partial(cluster.load_directly, find_program("cli"))
+            runs = {row: checked(row, load) for row, load in loads.items()}
             contenders = entries(TABLE, runs, count, prefix=f"{setup} ")
             return measure(contenders, rounds, warm_up=False)

@@ -4,20 +4,7 @@ The work is that of ``buffer.py``. The profiler is cProfile with the CPU clock o
 waiting for the server does not count. redis-cli is a separate process; its CPU time is in the
 metadata as ``child_cpu``. A value is the seconds of a class of functions and all their callees (if
 they call one another, only the outermost counts). ``share`` is its percentage of the whole;
-``wall_share`` is the same from a profile of the wall clock, where waiting for a reply counts as
-receiving it, as it probably did in the report. The classes:
-
-- ``processing``: ``process_message``, which the report leaves out: ``json.loads`` and a count;
-- ``receiving``: redis-py's ``read_response``; all of fastresp's ``ListBuffer.pop``, with its
-  request;
-- ``sending``: redis-py's ``send_command``, ``pack_commands`` and ``send_packed_command``, and
-  writing to redis-cli; all of fastresp's ``ListBuffer.push``, with encoding and replies;
-- ``generation``: the generator of the protocol, and encoding its text to bytes;
-- ``other``: other code, such as loops, and adding a command to a pipeline; in redis-py's ``naive``
-  mostly the connection pool, retries and metrics.
-
-The profiler adds time to each call, so functions that call many small ones seem too expensive, as
-in the report.
+``wall_share`` is the same from a profile of the wall clock.
 """
 
 from __future__ import annotations

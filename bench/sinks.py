@@ -19,8 +19,6 @@ from turns import NotAvailable
 
 from fastresp.resp.slots import SLOTS
 
-__all__ = ["SINK", "Sinks"]
-
 SINK = Path(__file__).with_name("sink.c")
 # A connection waits here until its sink has started.
 BACKLOG = 128
@@ -31,7 +29,7 @@ class Sinks:
     """Run sinks on the loopback, in a ``with`` statement.
 
     Args:
-        program: the compiled ``sink.c``.
+        program: the compiled ``sink.c``, or why it is missing.
         nodes: number of sinks in a cluster; 0 for a single one without a cluster.
 
     Attributes:
@@ -40,10 +38,13 @@ class Sinks:
         printed: at the end, the output of each.
 
     Raises:
+        NotAvailable: there is no program.
         SystemExit: at the end, if a sink has found an error in its input.
     """
 
-    def __init__(self, program: Path, nodes: int = 0) -> None:
+    def __init__(self, program: Path | NotAvailable, nodes: int = 0) -> None:
+        if isinstance(program, NotAvailable):
+            raise program
         self.program = program
         self.nodes = nodes
 
@@ -103,12 +104,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("nodes", type=int, help="nodes of a cluster; 0 for one server without")
     nodes = parser.parse_args().nodes
-    try:
-        with compiled(SINK) as program, Sinks(program, nodes) as sinks:
-            print(f"load into {sinks.url}; Ctrl-C ends", flush=True)
-            signal.sigwait({signal.SIGINT, signal.SIGTERM})
-    except NotAvailable as error:
-        raise SystemExit(f"not available: {error}") from None
+    with compiled(SINK) as program, Sinks(program, nodes) as sinks:
+        print(f"load into {sinks.url}; Ctrl-C ends", flush=True)
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
     print("\n".join(sinks.printed))
 
 

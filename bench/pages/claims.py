@@ -6,15 +6,20 @@ are invisible when the page is shown. A ratio is the median of the rounds, with 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from statistics import median
 
-from .data import NotMeasured, Results
-from .figures import Claim, table
+from results import Result
+
+from .data import NotMeasured, NotRun, Results
+from .figures import Claim, GridCell, grid, table
 from .measures import Measure, by_server_cpu, cpu_ratio, each, faster, longer, peak, rate, whole
-from .plan import lanes, largest, plan
 
+BASE = "redis-py pipeline"
 WAYS = {
-    "redis-py pipeline": "redis-py, pipelines of 1,000",
+    BASE: "redis-py, pipelines of 1,000",
     "substitution %": "`redis-cli --pipe`, fed by Python's `%` formatting",
     "no generation": "`redis-cli --pipe`, from a ready-made file",
     "fastresp, socket": "**fastresp, from dicts**",
@@ -42,70 +47,62 @@ SOURCES = ("rows", "columns")
 
 def ways() -> Claim:
     """Return the table of whole loads: the one that readers look for first."""
-    rows, figures = [], {}
-    for number, (way, words) in enumerate(WAYS.items()):
-        cells = [words]
-        for kind in ("SET", "HSET"):
-            figures[f"{kind}{number}"] = rate("ways", f"{kind} {way}")
-            figures[f"{kind}{number}x"] = against_redis_py(kind, way)
-            cells += [f"{{{kind}{number}:rate}}", f"{{{kind}{number}x:x}}" if number else "1"]
-        rows.append(cells)
     headings = ("rows per second", "SET, 129 bytes", "vs redis-py", "HSET, 5 fields", "vs redis-py")
-    return Claim(table(headings, rows), figures)
+
+    def cells(kind: str, way: str) -> list[GridCell]:
+        ratio: GridCell = "1" if way == BASE else [(against_redis_py(kind, way), "x")]
+        return [[(rate("ways", f"{kind} {way}"), "rate")], ratio]
+
+    return grid(
+        headings, {words: cells("SET", way) + cells("HSET", way) for way, words in WAYS.items()}
+    )
 
 
 def past(mode: str, kinds: dict[str, str], heading: str) -> Claim:
     """Return a table of merged or serialised loads, against redis-cli with a ready-made file."""
-    figures = {
-        f"{kind}-{source}": against_file(kind, f"{mode}, {source}")
-        for kind in kinds
-        for source in SOURCES
+    rows = {
+        words: [[(against_file(kind, f"{mode}, {source}"), "x")] for source in SOURCES]
+        for kind, words in kinds.items()
     }
-    rows = [
-        [words, *(f"{{{kind}-{source}:x}}" for source in SOURCES)] for kind, words in kinds.items()
-    ]
-    return Claim(table((heading, "from dicts", "from Arrow columns"), rows), figures)
+    return grid((heading, "from dicts", "from Arrow columns"), rows)
 
 
 def redis_py() -> Claim:
     """Return the table of redis-py with another packer."""
+
+    def cell(part: str, other: str) -> GridCell:
+        if part == "execute in asyncio" and "hiredis" in other:
+            return "packs in Python"
+        slower = f"{part}, {other}"
+        ratio = longer("redis_py", "redis_py", slower, f"{part}, fastresp")
+        return [(each("redis_py", slower), "us"), (ratio, "x")]
+
     parts = {
         "pack_commands": "`pack_commands`",
         "execute": "`execute()` as a whole",
         "execute in asyncio": "`execute()` in asyncio",
     }
-    others = {"redis-py, Python": "redis-py", "redis-py, hiredis": "redis-py with hiredis"}
-    rows, figures = [], {}
-    for part, words in parts.items():
-        cells = [words]
-        for number, other in enumerate(others):
-            if part == "execute in asyncio" and "hiredis" in other:
-                cells.append("packs in Python")
-                continue
-            figures[f"{part}{number}"] = each("redis_py", f"{part}, {other}")
-            pair = f"{part}, {other}", f"{part}, fastresp"
-            figures[f"{part}{number}x"] = longer("redis_py", "redis_py", *pair)
-            cells.append(f"{{{part}{number}:us}}, {{{part}{number}x:x}}")
-        figures[part] = each("redis_py", f"{part}, fastresp")
-        rows.append([*cells, f"{{{part}:us}}"])
-    return Claim(table(("per command", *others.values(), "fastresp"), rows), figures)
+    rows = {
+        words: [
+            cell(part, "redis-py, Python"),
+            cell(part, "redis-py, hiredis"),
+            [(each("redis_py", f"{part}, fastresp"), "us")],
+        ]
+        for part, words in parts.items()
+    }
+    return grid(("per command", "redis-py", "redis-py with hiredis", "fastresp"), rows)
 
 
 def checkpoints() -> Claim:
     """Return the table of the server's CPU time with a checkpoint."""
-    names = ("INCRBY", "RPUSH", "HSETNX", "HSET")
-    places = ("", " into a cluster")
-    figures = {
-        f"{name}{place}": cpu_ratio("checkpoint", f"{name}{place}, checkpoint", f"{name}{place}")
-        for name in names
-        for place in places
-    }
-    rows = [
-        ["HSET, no transactions" if name == "HSET" else name]
-        + [f"{{{name}{place}:x}}" for place in places]
-        for name in names
-    ]
-    return Claim(table(("", "one server", "three nodes"), rows), figures)
+
+    def cell(row: str) -> GridCell:
+        return [(cpu_ratio("checkpoint", f"{row}, checkpoint", row), "x")]
+
+    names = {"INCRBY": "INCRBY", "RPUSH": "RPUSH", "HSETNX": "HSETNX"}
+    names["HSET"] = "HSET, no transactions"
+    rows = {words: [cell(name), cell(f"{name} into a cluster")] for name, words in names.items()}
+    return grid(("", "one server", "three nodes"), rows)
 
 
 def against_redis_py(kind: str, way: str) -> Measure:
@@ -136,6 +133,90 @@ def conditions(results: Results) -> str:
         f"{machine['cores']} cores ({machine['cpu']}), {run['started'][:10]}. "
         "Ratios: median (range) of all rounds; rates: median of three groups' best rounds."
     )
+
+
+KINDS = [f"{source}, {size} bytes" for source in ("rows", "columns") for size in (8, 129)]
+PRIMARIES = 3
+PLAN = """\
+from math import ceil
+
+# Measured by bench/scale.py.
+node = {node:_}  # commands per second of a node, on its core
+replicated = {replicated:_}  # the same, of a node with a replica
+process = {process:_}  # commands per second of a process, into 100 nodes
+command = {command:_}  # bytes of a command
+key = {key:_}  # bytes of memory of a key
+
+keys, nodes = 10**10, 100
+rate = nodes * node
+print(f"The nodes take {{keys / rate:,.0f}} s,")
+print(f"with a replica each {{keys / nodes / replicated:,.0f}} s.")
+print(f"{{ceil(rate / process)}} processes feed them.")
+print(f"One process takes {{keys / process / 3600:,.1f}} hours.")
+print(f"The network carries {{keys * command / 1e12:,.2f}} TB,")
+print(f"{{rate * command * 8 / 1e9:,.0f}} Gbit/s in all,")
+print(f"{{node * command * 8 / 1e9:,.2f}} Gbit/s to each node.")
+print(f"Each node needs {{keys * key / nodes / 1e9:,.1f}} GB of memory.")
+"""
+
+
+def lanes(results: Results) -> str:
+    """Return the table of what one process feeds."""
+    first = f"{KINDS[0]}, "
+    rows = []
+    results.find("scale", f"{first}100 nodes", table="scale lanes")
+    for row in results.rows("scale lanes", "scale"):
+        if row.row.startswith(first):
+            nodes = row.row.removeprefix(first)
+            rows.append([nodes, *(_lane(results, f"{kind}, {nodes}") for kind in KINDS)])
+    return table(("Nodes", *KINDS), rows)
+
+
+def _lane(results: Results, name: str) -> str:
+    row = results.find("scale", name, table="scale lanes")
+    rate = _by_loader(row)
+    return f"{rate / 1e6:.3g} M/s, {rate * median(row.of('command_bytes')) / 1e6:,.0f} MB/s"
+
+
+def _by_loader(row: Result) -> float:
+    """Return the commands / the CPU time of the loader: its rate if it has a core of its own."""
+    return row.operations / median(row.of("client_cpu"))
+
+
+def largest(results: Results) -> str:
+    if "scale" not in results:
+        raise NotRun("scale.py was not run")
+    most = max(results.rows("scale commands", "scale"), key=lambda row: row.operations)
+    if not most.values:
+        raise NotMeasured(most.reason)
+    peaks = most.by_round("peak").values()
+    return f"{most.operations:,} commands needs {max(peaks) / 2**20:,.0f} MiB"
+
+
+def plan(results: Results) -> str:
+    """Return a program that computes what 10^10 keys take, and what it prints."""
+    lane = results.find("scale", "columns, 129 bytes, 100 nodes", table="scale lanes")
+    alone, replicated = (
+        results.find("scale", f"{setup} fastresp columns", table="scale cluster")
+        for setup in ("3+0", "3+3")
+    )
+    found = {
+        "node": _by_node(alone),
+        "replicated": _by_node(replicated),
+        "process": _by_loader(lane),
+        "command": median(lane.of("command_bytes")),
+        "key": median(alone.of("key_bytes")),
+    }
+    code = PLAN.format(**{name: int(float(f"{number:.3g}")) for name, number in found.items()})
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        exec(code, {})
+    return f"```python\n{code}```\n\n```text\n{printed.getvalue()}```"
+
+
+def _by_node(row: Result) -> float:
+    """Return the commands of a node / the CPU time of the slowest."""
+    return row.operations / PRIMARIES / median(row.of("node_cpu"))
 
 
 PUSHES = pops("push fastresp push", "push C lpush-pipeline")
@@ -208,16 +289,13 @@ CLAIMS: dict[str, Claim | Callable[[Results], str]] = {
             "client": cpu_ratio("peers", *ADBC, "peers HSET, TCP", "client_cpu"),
         },
     ),
-    "pops": Claim(
-        table(
-            ("", "vs LRANGE and LTRIM of 1,000 in C"),
-            [
-                ["`pop(1000)`: one request at a time", "{pop:x}"],
-                ["`pop_arrow(1000)`", "{pop_arrow:x}"],
-                ["`drain()`: several requests in flight", "{drain:x}"],
-            ],
-        ),
-        {name: pops(f"pop fastresp {name}") for name in ("pop", "pop_arrow", "drain")},
+    "pops": grid(
+        ("", "vs LRANGE and LTRIM of 1,000 in C"),
+        {
+            "`pop(1000)`: one request at a time": [[(pops("pop fastresp pop"), "x")]],
+            "`pop_arrow(1000)`": [[(pops("pop fastresp pop_arrow"), "x")]],
+            "`drain()`: several requests in flight": [[(pops("pop fastresp drain"), "x")]],
+        },
     ),
     "pop-ratio": Claim("{ratio:x}", {"ratio": pops("pop fastresp pop", "pop C lrange 100")}),
     "push-ratio": Claim("{ratio:x}", {"ratio": PUSHES}),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from string import Formatter
+from typing import TypeAlias
 
 from .data import Results
 from .measures import Measure, Measured
@@ -77,3 +78,26 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     headings = list(headings)
     lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# A cell: text, or what is measured with the format of each figure.
+GridCell: TypeAlias = str | Sequence[tuple[Measure, str]]
+
+
+def grid(headings: Iterable[str], rows: Mapping[str, Sequence[GridCell]]) -> Claim:
+    """Return a table whose cells have figures; the rows are named by their first cells."""
+    figures: dict[str, Measure] = {}
+
+    def text(cell: GridCell) -> str:
+        if isinstance(cell, str):
+            return cell
+        placeholders = []
+        for measure, kind in cell:
+            name = f"figure{len(figures)}"
+            figures[name] = measure
+            placeholders.append(f"{{{name}:{kind}}}")
+        return ", ".join(placeholders)
+
+    return Claim(
+        table(headings, ([words, *map(text, cells)] for words, cells in rows.items())), figures
+    )

@@ -27,9 +27,9 @@ from cores import CpuTimes, apart
 from loader import Loader
 from pages.data import NotMeasured, Results
 from pages.measures import cost_of_more, growth, whole_cluster
-from pages.published import MARKED, filled
+from report import MARKED, filled
 from results import Result
-from scale_cluster import Cluster, Setup, Shares
+from scale_cluster import Cluster, Setup, write_shares
 from sinks import SINK, Sinks
 
 import fastresp
@@ -41,11 +41,10 @@ SET = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n"
 
 @pytest.fixture(scope="module")
 def program() -> Iterator[Path]:
-    try:
-        with compiled(SINK, ["-Werror"]) as made:
-            yield made
-    except NotAvailable as error:
-        lacking(str(error))
+    with compiled(SINK, ["-Werror"]) as made:
+        if isinstance(made, NotAvailable):
+            lacking(str(made))
+        yield made
 
 
 def load(sinks: Sinks, rows: list[tuple[str, str]]) -> fastresp.Report:
@@ -211,7 +210,7 @@ def test_servers_are_kept_apart_from_the_loader() -> None:
 def test_each_node_of_a_cluster_gets_its_share(setup: Setup, cli: str) -> None:
     need("server")
     with (
-        Shares(setup.primaries, 3_000) as shares,
+        write_shares(setup.primaries, 3_000) as shares,
         LocalCluster(setup.primaries, setup.replicas) as running,
     ):
         cluster = Cluster(running, setup, shares, {})

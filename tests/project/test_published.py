@@ -17,8 +17,7 @@ sys.path += [str(BENCH), str(ROOT / ".ci")]
 
 from check_numbers import PAGES, problems
 from pages.data import NotRun, Results
-from pages.published import filled
-from report import PUBLISHED, made, quoting
+from report import PUBLISHED, filled, made, quoting
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from pages.data import Results
 from pages.goals import CHECKPOINTS, SLOTS, VERIFIED
 from report import made
 from results import save
-from scale_slots import NODES, SIZES, SOURCES
+from scale import NODES, SIZES, SOURCES
 
 MILLION = 1_000_000
 
