@@ -16,7 +16,7 @@ from .encode.template import TemplateLike
 from .outcome.errors import FastrespError, TransportError
 from .outcome.tracebacks import public
 from .sink.sink import SinkOfNamedJob
-from .sources.files.parquet import open_parquet
+from .sources.files.columnar import open_parquet
 
 __all__ = ["by_primary_key", "redis"]
 

@@ -251,7 +251,7 @@ class Chunks:
             self._merger = make()
 
     def _new_router(self, answers: Answers | None, make: Callable[[], Merger] | None) -> Router:
-        """Return a router to the connections of a load; in a cluster, to those of each node.
+        """Return a router to the connections of the load, and in a cluster of each node.
 
         Each connection is a lane. If ``in_order``, the router has an additional lane for commands
         without a key.

@@ -24,6 +24,7 @@ from ..server.options import Options, Rate
 from .files import Table, read
 from .files.input import name_of
 from .files.paths import names_no_format
+from .files.read_ahead import SourcePass
 from .files.reading import ColumnRequest, Need
 from .files.resp import CommandSource, RespEncoder, RespFile
 from .several_tables import frames_of
@@ -241,10 +242,10 @@ def _columns(
     if isinstance(data, Table):
         loaded = data.for_load(_column_request(template), start_row)
         stream = ArrowStream(loaded, loaded.following)
-        first_row, empty = data.first_row, data.is_columnless
+        read, empty = loaded.source_pass, not loaded.arrow_schema.names
     else:
         stream = ArrowStream(data)
-        first_row, empty = 0, _has_nothing(data)
+        read, empty = SourcePass(), _has_nothing(data)
     if empty:
         stream.release_columns()
         return row_writer(template, options), iter(())
@@ -256,9 +257,8 @@ def _columns(
             chunk_bytes=_chunk_bytes(options.rate),
             of_files=isinstance(data, Table),
         )
-        writer.start_at(start_row, first_row)
-        if isinstance(data, Table):
-            _check_later(template, data, options)
+        writer.start_at(start_row, read.first_row)
+        _check_later(template, read, options)
         return writer, stream
     except BaseException:
         stream.release_columns()
@@ -271,15 +271,17 @@ def _has_nothing(data: Any) -> bool:
     return known and not len(data.columns) and not len(data)
 
 
-def _check_later(template: Template, table: Table, options: Options) -> None:
+def _check_later(template: Template, read: SourcePass, options: Options) -> None:
     """Refuse a template that does not fit a later file, before rows of the first file are sent."""
+    if not read.schemas:
+        return
     import pyarrow as pa
 
     from ..encode.columns.arrow import ArrowStream
     from ..encode.columns.column_writer import ColumnWriter
 
     checked: list[Any] = []
-    for file, schema in table.schemas:
+    for file, schema in read.schemas:
         if schema not in checked:
             try:
                 empty = pa.RecordBatchReader.from_batches(schema, [])  # of any type

@@ -34,8 +34,8 @@ INTERNAL = {
     "RespFile": "blocks check fraction summary",
     "Sink": "check_rewrites once_argument",
     "SourceError": "message",
-    "Table": "description estimated_rows first_row for_load fraction has_places is_columnless "
-    "line_numbers place schemas skips_bad_rows",
+    "Table": "description estimated_rows for_load fraction has_places line_numbers place "
+    "skips_bad_rows",
     "Template": "deleting self_contained",
     "Totals": "log of sum",
     "VerifyReport": "add message",

@@ -15,9 +15,9 @@ from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message, message_of
 from ...resp.grammar import BULK_BYTES
 from .checks import PACKED_BEGINNINGS, check_address_space, check_text
+from .columnar import IPC_FILE, IpcFile, has_checksums, ipc_stream, open_parquet
 from .delimited import header_of, open_delimited
 from .input import Input
-from .ipc import IPC_FILE, IpcFile, ipc_stream
 from .reading import (
     FORMAT_NAMES,
     Batches,
@@ -187,8 +187,6 @@ def row_count(path: str, kind: str) -> int | None:
     """Return the number of rows from a file's metadata; None if the file has no such metadata."""
     with _convert_errors(path, kind):
         if kind == "parquet":
-            from .parquet import open_parquet  # needs 20 ms
-
             with open_parquet(path) as opened:
                 return int(opened.metadata.num_rows)
         if kind == "arrow" and _starts_with(path, IPC_FILE):
@@ -200,8 +198,6 @@ def row_count(path: str, kind: str) -> int | None:
 
 def checksums_of(path: str) -> bool:
     """Return whether a Parquet file has checksums of its pages."""
-    from .parquet import has_checksums
-
     with _convert_errors(path, "parquet"):
         return has_checksums(path)
 
@@ -273,8 +269,6 @@ def detect_format(head: bytes) -> str:
 
 
 def _parquet(source: Any, name: str, start_row: int) -> OpenFile:
-    from .parquet import open_parquet
-
     with _convert_errors(name, "parquet"):
         file = open_parquet(source)
     counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]

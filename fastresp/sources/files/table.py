@@ -178,11 +178,6 @@ class Table:
         return self._pass.bad_rows
 
     @property
-    def is_columnless(self) -> bool:
-        """Whether the last read found no columns, as in JSON without rows."""
-        return self._ahead is not None and not self._ahead.schema.names
-
-    @property
     def skips_bad_rows(self) -> bool:
         """Whether rows that can't be read are skipped."""
         return self._files.options.bad_rows != "error"
@@ -193,21 +188,11 @@ class Table:
         Raises:
             SourceError, OSError: the first file, or the query, can't be read.
         """
-        return TableColumns(self._start, None, 0).__arrow_c_stream__(requested_schema)
+        return TableColumns(partial(self._start, None, 0)).__arrow_c_stream__(requested_schema)
 
     def for_load(self, request: ColumnRequest, start_row: int = 0) -> TableColumns:
         """Return the columns as a load needs them: JSON numbers and rows keep their text."""
-        return TableColumns(self._start, request, start_row)
-
-    @property
-    def first_row(self) -> int:
-        """The index of the first row that the last read returned; earlier rows were left out."""
-        return self._pass.first_row
-
-    @property
-    def schemas(self) -> Sequence[tuple[str, Any]]:
-        """The names and columns of the files, as far as known at the start of the last read."""
-        return self._pass.schemas
+        return TableColumns(partial(self._start, request, start_row))
 
     def _start(self, request: ColumnRequest | None, start_row: int) -> ReadAhead:
         """Start reading in a thread, and wait until the first file is open."""
@@ -275,20 +260,17 @@ class TableColumns(Described):
     Reading ends when Arrow releases the last stream.
 
     Args:
-        start: starts the read when called with the other arguments: ``Table._start()``.
-        request: the parts of the rows that a load needs; None outside a load, for typed columns.
-        start_row: the first wanted row; earlier rows may be left out.
+        start: starts to read, when the first stream is wanted.
+
+    Attributes:
+        source_pass: the pass over the files, once the first stream was returned.
     """
 
     _ahead: ReadAhead
+    source_pass: SourcePass
 
-    def __init__(
-        self,
-        start: Callable[[ColumnRequest | None, int], ReadAhead],
-        request: ColumnRequest | None,
-        start_row: int,
-    ) -> None:
-        self._start = partial(start, request, start_row)
+    def __init__(self, start: Callable[[], ReadAhead]) -> None:
+        self._start = start
         self._waiting: list[Any] = []  # the first batch of the next stream
 
     @property
@@ -297,7 +279,8 @@ class TableColumns(Described):
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         ahead = self._ahead = self._start()
-        self.unknown = ahead.source_pass.unknown
+        self.source_pass = ahead.source_pass
+        self.unknown = self.source_pass.unknown
         weakref.finalize(self, ahead.close)
         return self._stream(ahead.schema, requested_schema)
 

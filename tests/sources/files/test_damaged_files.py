@@ -22,9 +22,9 @@ from tables import failure
 
 import fastresp
 from fastresp.server.local_server import LocalServer
-from fastresp.sources.files import ipc
+from fastresp.sources.files import columnar
 from fastresp.sources.files.arrow_files import BorrowedObjects
-from fastresp.sources.files.ipc import IpcFile
+from fastresp.sources.files.columnar import IpcFile
 
 # Later crashes would show nothing new; this many were never seen.
 MAX_CRASHES = 5
@@ -129,7 +129,7 @@ def test_arrow_threads_release_a_closed_file(
         writer.write_table(pa.table({"id": ["a", "b"]}))
     if not whole:
         path.write_bytes(path.read_bytes()[:-40] + b"\xff" * 30 + path.read_bytes()[-10:])
-    monkeypatch.setattr(ipc, "BorrowedObjects", Noted)
+    monkeypatch.setattr(columnar, "BorrowedObjects", Noted)
     for _ in range(300):
         with nullcontext() if whole else pytest.raises(OSError, match="Footer"):
             IpcFile(str(path)).close()
