@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .encode.writer import Writer, pack_many
     from .lists import ListBuffer, Pushed
     from .load.dump import dump
+    from .load.loader import Loader, loader
     from .load.mass_insert import mass_insert
     from .load.verifying.report import Difference, VerifyReport
     from .load.verifying.verify import verify
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 __all__ = [
     # load
     "mass_insert",
+    "loader",
+    "Loader",
     "Checkpoint",
     "Merge",
     "Serialize",
@@ -102,6 +105,7 @@ MODULES = {
     "encode.template": "Template",
     "lists": "ListBuffer Pushed",
     "load.dump": "dump",
+    "load.loader": "Loader loader",
     "load.mass_insert": "mass_insert",
     "load.verifying.report": "Difference VerifyReport",
     "load.verifying.verify": "verify",

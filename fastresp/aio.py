@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
-from typing import Any, Literal
+from types import TracebackType
+from typing import Any, Literal, Self
+from weakref import ref
 
 from .encode.template import TemplateLike, as_template
 from .lists.async_buffer import ListBuffer
+from .load.loader import BaseLoader, raised_in_block
 from .load.mass_insert import loading
 from .load.verifying import verify as of_verify
 from .load.verifying.reading import AsyncReadChunks, ReadChunks
 from .load.verifying.report import DifferenceTarget, VerifyReport
 from .outcome.report import Report
-from .outcome.tracebacks import public
+from .outcome.tracebacks import public, shorten
 from .replies import fetch_hashes as fetch
 from .replies.arrow_out import StringBatch
 from .replies.fetch_hashes import BATCH_ROWS, Keys
@@ -37,16 +41,18 @@ from .server.settings import Server, ServerLike
 from .sources.async_chunks import AsyncChunks
 from .sources.chunks import Chunks
 from .sources.source import Data, as_source
-from .transports.aio import answer, run, stream
+from .transports.aio import PAUSE_SECONDS, answer, run, stream
 from .transports.driver import Blocking
 from .transports.socket import SocketTransport
 
 __all__ = [
     "Hashes",
     "ListBuffer",
+    "Loader",
     "execute",
     "fetch_hashes",
     "iter_replies",
+    "loader",
     "mass_insert",
     "verify",
 ]
@@ -92,11 +98,18 @@ async def mass_insert(
             the exception's ``report`` counts the commands sent and answered until then.
         others: as in ``fastresp.mass_insert``.
     """
+    check_transport(transport)
+    options = Options.of(locals())
+    return await run(loading(_chunks(data, template, options), choose))
+
+
+# Returns the transport of a load.
+choose = partial(SocketTransport, in_event_loop=True)
+
+
+def check_transport(transport: str) -> None:
     if transport not in ("auto", "socket"):
         raise ValueError(f"transport must be 'auto' or 'socket' in asyncio, not {transport!r}")
-    options = Options.of(locals())
-    choose = partial(SocketTransport, in_event_loop=True)
-    return await run(loading(_chunks(data, template, options), choose))
 
 
 def _chunks(data: Data | AsyncIterable[Any], template: TemplateLike, options: Options) -> Chunks:
@@ -105,6 +118,105 @@ def _chunks(data: Data | AsyncIterable[Any], template: TemplateLike, options: Op
     data = as_source(data, template)
     kind = AsyncChunks if isinstance(data, AsyncIterable) else Chunks
     return kind(data, template, options)
+
+
+class Loader(BaseLoader):
+    """Load rows that are written one at a time; returned by ``loader``.
+
+    Use it in an ``async with`` statement; see ``fastresp.Loader``. Several tasks may write. Rows
+    are also sent while no row is written, after at most 20 ms.
+
+    A cancellation in the block, or of a call, ends the load: the connections are closed
+    immediately, and the CancelledError has the report as its ``report`` attribute.
+    """
+
+    def __init__(self, template: TemplateLike, options: Options) -> None:
+        super().__init__(template, options, choose)
+        self._lock = asyncio.Lock()
+
+    async def write(self, row: Any) -> None:
+        """Write a row; see ``fastresp.Loader.write``."""
+        if self._lock.locked():
+            await self._call(partial(self._put, row))
+            return
+        try:  # encode the row without the lock, which takes as long
+            due = self._put(row)
+        except BaseException as error:
+            shorten(error)
+            raise
+        if due:
+            await self._call(self._is_open)
+
+    async def flush(self) -> None:
+        """Send all rows written so far, and wait for the replies; see ``fastresp.Loader.flush``."""
+        await self._call(self._flush)
+
+    async def __aenter__(self) -> Self:
+        await self._call(partial(self._begin, stream))
+        send_in_pauses(ref(self))
+        return self
+
+    async def __aexit__(
+        self, kind: object, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with raised_in_block(error, trace):
+            await self._call(partial(self._close, error))
+
+    def _send_rows(self) -> bool:
+        """Send rows if no call is waiting; return whether there may be more rows later."""
+        if self._state == "open":
+            self._load.send_rows()
+        return self._state in ("open", "running")
+
+    async def _call(self, prepare: Callable[[], bool]) -> None:
+        try:
+            async with self._lock:
+                if prepare():
+                    with self._running():
+                        await anext(self._steps)
+        except BaseException as error:
+            shorten(error)
+            raise
+
+
+def send_in_pauses(loader: ref[Loader]) -> None:
+    """Send the rows of a loader every PAUSE_SECONDS, until the loader ends or is dropped."""
+    found = loader()
+    if found is not None and found._send_rows():
+        asyncio.get_running_loop().call_later(PAUSE_SECONDS, send_in_pauses, loader)
+
+
+@public
+def loader(
+    template: TemplateLike = None,
+    server: ServerLike = None,
+    *,
+    transport: Literal["auto", "socket"] = "auto",
+    on_error: Literal["raise", "collect", "stop"] = "raise",
+    max_errors: MaxErrors = None,
+    rejects: Rejects = None,
+    rate_limit: RateLimit = None,
+    connections: int = 1,
+    nulls: Nulls = "auto",
+    timeout: float | None = 30.0,
+    progress: Progress = None,
+    default: Callable[[Any], Any] | None = None,
+    mode: Mode = "commands",
+    retry: Literal["never", "idempotent", "always"] | None = None,
+    durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
+    checkpoint: str | Checkpoint | None = None,
+    metrics: Metrics = None,
+    import_source: bool = False,
+    wait_index: bool = False,
+    index_backlog: int | None = None,
+) -> Loader:
+    """Load rows that are written one at a time, from an event loop.
+
+    Like ``fastresp.loader``, with ``async with`` and ``await load.write(row)``. ``server`` may also
+    be a ``redis.asyncio.Redis`` client.
+    """
+    check_transport(transport)
+    return Loader(template, Options.of(locals()))
 
 
 @public

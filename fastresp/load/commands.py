@@ -1,7 +1,10 @@
-"""The commands of a load: their names, and options that rule them out."""
+"""The commands of a load: their names, whether they are idempotent, options that rule them out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ..encode.fields import Field, Items, Pairs
 from ..encode.template import Template
 from ..outcome.messages import Hint, Message
 from ..resp.commands import commands_with
@@ -11,7 +14,7 @@ from ..server.preflight import OF_A_CONNECTION
 from ..sources.files.command_files import RejectsFile
 from ..sources.files.resp import RespFile
 
-__all__ = ["check_connection_state", "check_several_connections", "command_names"]
+__all__ = ["check_connection_state", "check_several_connections", "command_names", "is_idempotent"]
 
 CONNECTIONS = Hint("connections", ...)
 
@@ -19,6 +22,19 @@ CONNECTIONS = Hint("connections", ...)
 TRANSACTION = commands_with("multi", "end")
 # Commands whose order relative to all other commands matters.
 OF_ALL = commands_with("flush") | {"SCRIPT", "FUNCTION"}
+# Commands that are idempotent without options, with their number of arguments after the key; 0 for
+# any number. A further argument could be an option that comes from a row, such as INCR of ZADD.
+PLAIN = {
+    b"HSET": 0, b"HMSET": 0, b"SADD": 0, b"PFADD": 0, b"MSET": 0, b"DEL": 0, b"UNLINK": 0,
+    b"SETEX": 2, b"PSETEX": 2, b"JSON.SET": 2, b"SET": 1, b"ZADD": 2,
+}  # fmt: skip
+# Commands allowed after a command of PLAIN for the same key, with their number of arguments after
+# the key.
+TIMES = {b"EXPIRE": 1, b"PEXPIRE": 1, b"EXPIREAT": 1, b"PEXPIREAT": 1}
+# Idempotent options of SET.
+OPTIONS = (b"EX", b"PX", b"EXAT", b"PXAT")
+# Not idempotent together with other commands: a row may delete a value that another row sets.
+DELETES = frozenset((b"DEL", b"UNLINK"))
 
 
 def command_names(source: object, template: Template | None) -> list[str] | None:
@@ -103,3 +119,75 @@ def check_several_connections(source: object, template: Template | None, connect
             CONNECTIONS,
         )
         raise ValueError(message)
+
+
+def is_idempotent(template: Template | None, nulls: str = "auto") -> bool:
+    """Return whether a template is idempotent, so that its rows may be loaded again.
+
+    Args:
+        template: the template.
+        nulls: as for ``mass_insert``.
+    """
+    if template is None or template.scripts or nulls == "delete":
+        return False
+    names = [_name(command) for command in template.commands]
+    if not all(map(_is_plain, names, template.commands)):
+        return False
+    if len(names) > 1 and not DELETES.isdisjoint(names):
+        return False
+    # An EXPIRE of a missing key has an effect only when the row runs again, after another command
+    # has created the key. With "skip", the command that creates the key may be omitted.
+    if nulls == "skip" and len(names) > 1 and not TIMES.keys().isdisjoint(names):
+        return False
+    made: set[tuple[object, ...]] = set()
+    for name, command in zip(names, template.commands, strict=True):
+        key = tuple(getattr(part, "path", part) for part in command[1])
+        if name in TIMES and len(names) > 1 and key not in made:
+            return False
+        made.add(key)
+    return True
+
+
+def _name(command: Sequence[Sequence[object]]) -> bytes:
+    return _text(command[0]).upper() if _fixed(command[0]) else b""
+
+
+def _text(parts: Sequence[object]) -> bytes:
+    return b"".join(part for part in parts if isinstance(part, bytes))
+
+
+def _fixed(parts: Sequence[object]) -> bool:
+    return not any(isinstance(part, Field) for part in parts)
+
+
+def _is_plain(name: bytes, command: Sequence[Sequence[object]]) -> bool:
+    """Return whether a command is idempotent, whatever the server contains."""
+    count = PLAIN.get(name, TIMES.get(name))
+    if count is None:
+        return False
+    if count == 0:
+        return True
+    after = command[2:]
+    if any(isinstance(part, Items | Pairs) for parts in after for part in parts):
+        return False
+    if name == b"JSON.SET" and after and not _is_place(after[0]):
+        return False
+    return len(after) == count or (name == b"SET" and _are_times(after[1:]))
+
+
+def _is_place(path: Sequence[object]) -> bool:
+    """Return whether a JSON path matches the same parts when its command runs again.
+
+    A path with a filter or with ``..`` may match other parts the second time, since it may match
+    the value written the first time.
+    """
+    text = _text(path)
+    return _fixed(path) and b"?" not in text and b".." not in text
+
+
+def _are_times(options: Sequence[Sequence[object]]) -> bool:
+    """Return whether options of SET only set or keep the time to live."""
+    words = [_text(parts).upper() for parts in options]
+    if len(words) == 2:
+        return _fixed(options[0]) and words[0] in OPTIONS
+    return words == [b"KEEPTTL"] and _fixed(options[0])

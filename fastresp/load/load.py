@@ -27,7 +27,17 @@ from ..sources.pushed import Pushed
 from ..sources.source import place_of
 from ..transports.base import Transport, add_report
 from ..transports.connection import LostConnection
-from ..transports.driver import Blocking, Pull, Step, Steps, next_chunk, open_source, run, wrap
+from ..transports.driver import (
+    Blocking,
+    ChunkSender,
+    Pull,
+    Step,
+    Steps,
+    next_chunk,
+    open_source,
+    run,
+    wrap,
+)
 from ..transports.error_policy import ErrorPolicy
 from ..transports.locating import locating
 from ..transports.sending import ResumePoint
@@ -121,7 +131,7 @@ class Load:
         self._choose = choose
         self._features = features
         self._begun: list[tuple[Feature, float]] = []  # each with the time of its last look()
-        self._failure: Exception | None = None  # of idle(), while a Pushed source pauses
+        self._failure: BaseException | None = None  # of a source, or of idle() while it pauses
         self._report: Report | None = None
         on_fork(self)
 
@@ -274,7 +284,7 @@ class Load:
         sender = None if transport.lanes is None else _Sender(self._features, transport.lanes)
         while not transport.live_report.stopped:
             try:
-                chunk = yield from next_chunk(chunks, sender)
+                chunk = yield from self._next_chunk(sender)
             except LostConnection:  # noticed while waiting for an async source
                 raise (yield from transport.explain_loss()) from None
             if self._failure is not None:
@@ -293,6 +303,10 @@ class Load:
             self._count_skipped(transport.live_report)
             for feature in self._features:
                 yield from feature.sent(self)
+
+    def _next_chunk(self, sender: ChunkSender | None) -> Steps[Chunk | None]:
+        """Return the next chunk; None at the end, or if the load must stop or wait."""
+        return next_chunk(self.chunks, sender)
 
     def _resend_refused(self, *, end: bool = False) -> Steps[None]:
         """Resend refused commands; see ``Transport.resend_refused()``."""

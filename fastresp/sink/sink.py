@@ -12,8 +12,8 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ..encode.template import Template, TemplateLike, as_template
-from ..load.checkpoint.idempotent import is_idempotent
 from ..load.checkpoint.job import Epoch, Job, TaskOutcome
+from ..load.commands import is_idempotent
 from ..outcome.errors import CheckpointError, TemplateError
 from ..outcome.messages import GROUPED, LINE_SHOWN, Message, shortened
 from ..outcome.tracebacks import public

@@ -34,6 +34,7 @@ __all__ = [
     "Encoder",
     "as_source",
     "encoding",
+    "fewer_rows",
     "files_of",
     "is_columns",
     "lines_of",
@@ -221,10 +222,15 @@ def _no_default(data: Any) -> str:
 
 def _skip(rows: Iterator[Any], count: int) -> None:
     if next(islice(rows, count - 1, None), MISSING) is MISSING:
-        raise CheckpointError(
-            f"the source has fewer than {count:,} rows, which were loaded before: it is "
-            "another source (use another name for another load)"
-        )
+        raise fewer_rows(count)
+
+
+def fewer_rows(count: int) -> CheckpointError:
+    """Return the error of a source that has fewer rows than were loaded before."""
+    return CheckpointError(
+        f"the source has fewer than {count:,} rows, which were loaded before: it is "
+        "another source (use another name for another load)"
+    )
 
 
 def _columns(

@@ -21,7 +21,7 @@ from .stream import Stream, Wait, wait_for
 
 __all__ = [
     "Pull", "Blocking", "ChunkSender", "Emit", "Source", "Steps", "Waits", "Step",
-    "next_chunk", "open_source", "run", "stream", "wrap",
+    "next_chunk", "open_source", "run", "send_gathered", "stream", "wrap",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -213,12 +213,12 @@ def next_chunk(source: Source, transport: ChunkSender | None = None) -> Steps[Ch
         transport: the connections, which send earlier rows and read replies while an async source
             pauses.
     """
-    meanwhile = None if transport is None else partial(_send_gathered, source, transport)
+    meanwhile = None if transport is None else partial(send_gathered, source, transport)
     chunk: Chunk | None = yield Pull(source.next, source.blocks, meanwhile)
     return chunk
 
 
-def _send_gathered(source: Source, transport: ChunkSender) -> bool:
+def send_gathered(source: Source, transport: ChunkSender) -> bool:
     """Send the gathered rows while the source pauses; return False if the load has stopped."""
     gathered = source.ready()
     while gathered and transport.has_room:

@@ -19,7 +19,7 @@ from pyarrow import parquet
 from resumed_loads import MARKER, NAME, Loads, failing
 
 import fastresp
-from fastresp.load.checkpoint.idempotent import is_idempotent
+from fastresp.load.commands import is_idempotent
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Checkpoint, grouped
 

@@ -52,6 +52,31 @@ def test_every_key_on_its_node_in_order(
     check_pushes(cluster)
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("mode", ["commands", "merge"])
+def test_rows_that_are_written_one_at_a_time(
+    cluster: LocalCluster, mode: Any, asynchronous: bool
+) -> None:
+    async def push() -> fastresp.Report:
+        async with fastresp.aio.loader("RPUSH list:{0} {1}", cluster.url, mode=mode) as load:
+            for row in pushes():
+                await load.write(row)
+        return load.report
+
+    if asynchronous:
+        report = asyncio.run(push())
+    else:
+        with fastresp.loader("RPUSH list:{0} {1}", cluster.url, mode=mode) as load:
+            for row in pushes():
+                load.write(row)
+                if row[1] % 10_000 == 0:
+                    load.flush()
+                    assert load.report.replies == row[1] + 1
+        report = load.report
+    assert (report.rows, report.commands, report.replies, report.failed) == (ROWS,) * 3 + (0,)
+    check_pushes(cluster)
+
+
 @pytest.mark.parametrize("at", range(3))
 def test_from_any_node(cluster: LocalCluster, at: int) -> None:
     url = f"redis://127.0.0.1:{cluster.ports[at]}"

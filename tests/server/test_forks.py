@@ -18,10 +18,11 @@ from fastresp.server.forks import is_own, on_fork
 from fastresp.server.local_server import LocalServer
 
 SCENARIOS = (
-    "socket", "lanes", "checkpoint", "redis_cli", "progress", "bar", "rejects", "rejects_file",
-    "dump", "aio", "aio_source", "iter_replies", "iter_replies_taken", "aio_iter_replies",
-    "fetch_hashes", "aio_fetch_hashes", "aio_fetch_hashes_slowly", "pop", "pop_safely", "aio_pop",
-    "push", "aio_push", "processes", "table", "aio_table", "resp_file", "local_server",
+    "socket", "loader", "lanes", "checkpoint", "redis_cli", "progress", "bar", "rejects",
+    "rejects_file", "dump", "aio", "aio_source", "aio_loader", "iter_replies",
+    "iter_replies_taken", "aio_iter_replies", "fetch_hashes", "aio_fetch_hashes",
+    "aio_fetch_hashes_slowly", "pop", "pop_safely", "aio_pop", "push", "aio_push", "processes",
+    "table", "aio_table", "resp_file", "local_server",
     *(pytest.param(name, marks=pytest.mark.long) for name in ("doctor", "query")),
 )  # fmt: skip
 ALL_RIGHT = "exception right\nexit right\nat once right\non right\n"

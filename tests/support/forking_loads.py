@@ -22,6 +22,23 @@ def socket(fork: Fork) -> bool:
     return exact(report) and stored()
 
 
+def loader(fork: Fork) -> bool:
+    with fastresp.loader(server=URL) as load:
+        for row in commands(fork):
+            load.write(row)
+    return exact(load.report) and stored()
+
+
+def aio_loader(fork: Fork) -> bool:
+    async def main() -> fastresp.Report:
+        async with fastresp.aio.loader(server=URL) as load:
+            for row in commands(fork):
+                await load.write(row)
+        return load.report
+
+    return exact(in_a_loop(main())) and stored()
+
+
 def lanes(fork: Fork) -> bool:
     rows = ((row[2],) for row in commands(fork))
     report = fastresp.mass_insert(rows, "RPUSH q {0}", server=URL, connections=4)

@@ -312,6 +312,13 @@ def by_aio(data: Any, template: str, url: str, folder: Path) -> tuple[int, int, 
     return counts(asyncio.run(fastresp.aio.mass_insert(data, template, server=url)))
 
 
+def by_loader(data: Any, template: str, url: str, folder: Path) -> tuple[int, int, int]:
+    with fastresp.loader(template, url) as load:
+        for row in data:
+            load.write(row)
+    return counts(load.report)
+
+
 def by_dump(data: Any, template: str, url: str, folder: Path) -> None:
     path = folder / "commands.resp"
     fastresp.dump(data, template, path)
@@ -352,6 +359,7 @@ METHODS = {
     "aio, rows": Method(ROWS, by_aio),
     "aio, columns": Method(COLUMNS, by_aio),
     "aio, hive": Method(SOURCES["Parquet, hive"], by_aio),
+    "loader": Method(ROWS, by_loader),
     "redis-cli": Method(COLUMNS, by_options(transport="redis-cli")),
     "connections": Method(COLUMNS, by_options(connections=3)),
     "merge, rows": Method(ROWS, by_options(mode="merge")),

@@ -29,11 +29,10 @@ from ...transports.failures import TakenOver
 from ...transports.filters import confirmation_of
 from ...transports.pace import PORTION_S
 from ...transports.sending import ResumePoint
-from ..commands import command_names
+from ..commands import command_names, is_idempotent
 from ..load import Feature, Load
 from .checkpoint import StoredCheckpoint
 from .fencing import MERGED_ITEMS, RUN
-from .idempotent import is_idempotent
 from .identity import identity
 from .links import address_of, check_name
 from .markers import has_run

@@ -18,8 +18,8 @@ from ...server.options import Options
 from ...server.preflight import Requirements
 from ...server.reply_parser import bytes_of, pairs_of
 from ...server.settings import as_server
+from ..commands import is_idempotent
 from .checkpoint import StoredCheckpoint
-from .idempotent import is_idempotent
 from .links import Link, Links, check_name, name_of, possible_later, response_error
 
 __all__ = ["Epoch", "Job", "TaskOutcome"]
