@@ -18,9 +18,10 @@ from ..server.settings import Server
 from ..transports.base import UNAWAITED
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Pull, Steps
+from .at_least_once import AtLeastOnce
 from .connection import ListConnection, SlotMoved, SlotOwner
-from .delivery import AtLeastOnce, AtMostOnce
-from .popping import PoppedItems
+from .popped_items import PoppedItems
+from .popping import AtMostOnce
 from .push import Push, Pushed, checked_items
 from .settings import Settings
 

@@ -7,20 +7,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Any
 
 from ..outcome.errors import CommandError, LeaseError, TransportError
-from ..replies.arrow_out import StringColumn
 from ..replies.reply_columns import ReplyColumns, string_column
 from ..resp.buffer import Chunk
 from ..transports.connection import LostConnection
 from ..transports.driver import Steps
 from .connection import Arguments, ListConnection, SlotMoved
+from .popped_items import PoppedItems
 from .scripts import recover
-from .settings import Settings
+from .settings import BATCH_BYTES, Settings
+from .variadic import gather
 
-__all__ = ["PoppedItems", "Popping"]
+__all__ = ["AtMostOnce"]
 
 # Maximum requests in flight: the server runs the next requests while we read a reply.
 # ReplyCore.room() also limits the bytes of the replies.
@@ -29,92 +29,8 @@ REQUESTS = 8
 WAIT_S = 10.0
 
 
-class PoppedItems:
-    """Items in list order, in the form in which they arrived.
-
-    Attributes:
-        column: the first items, as an Arrow column, or None.
-        items: a deque of the items after the column.
-        batch: the items after ``items``, as the list of a reply. It is kept unsplit, since
-            splitting 1,000 items takes 20 us.
-        delivered: number of items that were returned to the caller and are not yet acknowledged.
-    """
-
-    def __init__(self) -> None:
-        self.column: StringColumn | None = None
-        self.items: deque[bytes] = deque()
-        self.batch: list[bytes] = []
-        self.delivered = 0
-
-    def __len__(self) -> int:
-        count = len(self.items) + len(self.batch)
-        return count if self.column is None else count + len(self.column)
-
-    def forget(self) -> None:
-        self.column = None
-        self.items.clear()
-        self.batch = []
-
-    def add(self, items: list[bytes]) -> None:
-        if self.items:
-            self.items.extend(items)
-        elif self.batch:
-            self.batch.extend(items)
-        else:
-            self.batch = items
-
-    def split_all(self) -> None:
-        """Move all items to ``items``."""
-        if self.column is not None:
-            column, self.column = self.column, None
-            first = column.to_bytes()
-            first.reverse()
-            self.items.extendleft(item for item in first if item is not None)
-        batch, self.batch = self.batch, []
-        self.items.extend(batch)
-
-    def take(self, n: int | None) -> list[bytes]:
-        """Remove and return the first n items, or all items if n is None."""
-        in_a_batch = self.column is None and not self.items
-        if in_a_batch and (n is None or n >= len(self.batch)):
-            items, self.batch = self.batch, []
-            return items
-        self.split_all()
-        items = list(islice(self.items, n))
-        if len(items) == len(self.items):
-            self.items.clear()
-        else:
-            for _ in items:
-                self.items.popleft()
-        return items
-
-    def deliver(self, n: int | None = None) -> list[bytes]:
-        """Remove and return the first n items, or all; add the number to ``delivered``."""
-        items = self.take(n)
-        self.delivered += len(items)
-        return items
-
-    def deliver_column(self) -> StringColumn:
-        """Remove and return the column; add the number of its items to ``delivered``."""
-        column, self.column = self.column, None
-        assert column is not None
-        self.delivered += len(column)
-        return column
-
-    def take_back(self, items: list[bytes] | StringColumn) -> None:
-        """Put items back at the front, since the caller did not get them."""
-        self.delivered -= len(items)
-        if isinstance(items, StringColumn):
-            assert self.column is None
-            self.column = items
-            return
-        if self.column is not None:
-            self.split_all()
-        self.items.extendleft(reversed(items))
-
-
-class Popping:
-    """Pops items. The subclasses AtMostOnce and AtLeastOnce implement the delivery.
+class AtMostOnce:
+    """Pops items with LPOP or RPOP, which remove them from the server.
 
     The methods are generators, or return generator functions, and run over the open connection.
     Popped items are stored in ``popped``.
@@ -146,26 +62,75 @@ class Popping:
         # knows how much to allocate.
         self._columns: tuple[int, ReplyColumns] | None = None
 
-    # Methods that depend on the delivery
+    # Methods that AtLeastOnce overrides
 
     def beginning(self) -> Steps[None]:
-        """Prepare a new connection: check the server's features, or register the consumer."""
-        raise NotImplementedError
+        """Prepare a new connection."""
+        [reply] = yield from self.calling((self._pop, self.settings.name, 0), errors=True)
+        # Servers before 6.2 refuse the count.
+        wrong = isinstance(reply, CommandError)
+        self._accepts_count = not (wrong and "wrong number of arguments" in reply.text)
 
     def acknowledging(self, n: int | None) -> Callable[[], Steps[int]]:
         """Return a generator function for ``ListBuffer.ack()``."""
-        raise NotImplementedError
-
-    def ending(self) -> Steps[None]:
-        """Put back items that were not returned or, with at-least-once, not acknowledged."""
-        raise NotImplementedError
-
-    def clearing(self) -> Steps[None]:
-        raise NotImplementedError
+        raise ValueError("ack() needs delivery='at-least-once'; at-most-once has nothing to ack")
 
     def _request(self, n: int) -> Sequence[Arguments]:
         """Return the commands of one request, which pops n items."""
-        raise NotImplementedError
+        key = self.settings.name
+        if self._accepts_count:
+            return [(self._pop, key, n)]
+        first, keep = ((0, n - 1), (n, -1)) if self._fifo else ((-n, -1), (0, -n - 1))
+        return [("MULTI",), ("LRANGE", key, *first), ("LTRIM", key, *keep), ("EXEC",)]
+
+    def _wait_for_item(self, seconds: float) -> Steps[bool]:
+        """Wait for an item with a blocking command, and hold it; return False if none arrived."""
+        # Servers before 6.0 accept only whole seconds.
+        seconds = seconds if self._accepts_count else math.ceil(seconds)
+        [reply] = yield from self.calling(("B" + self._pop, self.settings.name, seconds))
+        if reply is None:
+            return False
+        expect = self.connection.expect
+        expect(list, "a blocking pop", reply)
+        expect(bytes, "a blocking pop", reply[1] if len(reply) == 2 else reply)
+        self.popped.add([reply[1]])
+        return True
+
+    def ending(self) -> Steps[None]:
+        """Put back items that were not returned or, with at-least-once, not acknowledged."""
+        with suppress(CommandError):  # popped items are still put back
+            yield from self.draining()
+        self.popped.split_all()
+        yield from self._returning(self.popped.items)
+
+    def _returning(self, items: deque[bytes]) -> Steps[None]:
+        """Push popped items back at the end where they were popped.
+
+        If the connection is lost, items in doubt are not pushed a second time.
+        """
+        command = "LPUSH" if self._fifo else "RPUSH"
+        while items:
+            # Push the last items first, and fewer at a time if they are large.
+            back: list[bytes] = []
+            gather(reversed(items), back, self.settings.batch, BATCH_BYTES, math.inf)
+            for _ in back:
+                items.pop()
+            window = self.connection.core.window
+            try:
+                [length] = yield from self.calling((command, self.settings.name, *back))
+                self.connection.expect(int, command, length)
+            except BaseException as error:
+                if isinstance(error, CommandError) or window.unsent:
+                    items.extend(reversed(back))
+                else:
+                    self.in_doubt += len(back)
+                raise
+
+    def clearing(self) -> Steps[None]:
+        [count] = yield from self.calling(("DEL", self.settings.name))
+        self.connection.expect(int, "DEL", count)
+        self.popped.delivered = 0
+        self.popped.forget()
 
     def _refused(self, error: CommandError) -> CommandError | LeaseError:
         """Return the exception for an error reply: a LeaseError if the lease has expired."""
@@ -176,11 +141,7 @@ class Popping:
         """The maximum wait of a blocking command, in seconds."""
         return WAIT_S
 
-    def _wait_for_item(self, seconds: float) -> Steps[bool]:
-        """Wait for an item with a blocking command, and store it; return False if none arrived."""
-        raise NotImplementedError
-
-    # Methods that do not depend on the delivery
+    # Methods of both deliveries
 
     @property
     def _fifo(self) -> bool:

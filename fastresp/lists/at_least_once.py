@@ -1,10 +1,9 @@
-"""The two deliveries of items: at most once, and at least once."""
+"""Pop items so that each is delivered at least once, even if this process dies."""
 
 from __future__ import annotations
 
 import math
 import uuid
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -13,83 +12,14 @@ from ..outcome.errors import CommandError, LeaseError
 from ..outcome.report import counted
 from ..transports.driver import Steps
 from .connection import Arguments
-from .popping import Popping
+from .popping import AtMostOnce
 from .scripts import ACK, PUT_BACK, TAKE, keys_of, run
-from .settings import BATCH_BYTES
-from .variadic import gather
 
-__all__ = ["AtLeastOnce", "AtMostOnce"]
+__all__ = ["AtLeastOnce"]
 
 
-class AtMostOnce(Popping):
-    """Pops items with LPOP or RPOP, which remove them from the server; see Popping."""
-
-    def beginning(self) -> Steps[None]:
-        [reply] = yield from self.calling((self._pop, self.settings.name, 0), errors=True)
-        # Servers before 6.2 refuse the count.
-        wrong = isinstance(reply, CommandError)
-        self._accepts_count = not (wrong and "wrong number of arguments" in reply.text)
-
-    def acknowledging(self, n: int | None) -> Callable[[], Steps[int]]:
-        raise ValueError("ack() needs delivery='at-least-once'; at-most-once has nothing to ack")
-
-    def _request(self, n: int) -> Sequence[Arguments]:
-        key = self.settings.name
-        if self._accepts_count:
-            return [(self._pop, key, n)]
-        first, keep = ((0, n - 1), (n, -1)) if self._fifo else ((-n, -1), (0, -n - 1))
-        return [("MULTI",), ("LRANGE", key, *first), ("LTRIM", key, *keep), ("EXEC",)]
-
-    def _wait_for_item(self, seconds: float) -> Steps[bool]:
-        # Servers before 6.0 accept only whole seconds.
-        seconds = seconds if self._accepts_count else math.ceil(seconds)
-        [reply] = yield from self.calling(("B" + self._pop, self.settings.name, seconds))
-        if reply is None:
-            return False
-        expect = self.connection.expect
-        expect(list, "a blocking pop", reply)
-        expect(bytes, "a blocking pop", reply[1] if len(reply) == 2 else reply)
-        self.popped.add([reply[1]])
-        return True
-
-    def ending(self) -> Steps[None]:
-        with suppress(CommandError):  # popped items are still put back
-            yield from self.draining()
-        self.popped.split_all()
-        yield from self._returning(self.popped.items)
-
-    def _returning(self, items: deque[bytes]) -> Steps[None]:
-        """Push popped items back at the end where they were popped.
-
-        If the connection is lost, items in doubt are not pushed a second time.
-        """
-        command = "LPUSH" if self._fifo else "RPUSH"
-        while items:
-            # Push the last items first, and fewer at a time if they are large.
-            back: list[bytes] = []
-            gather(reversed(items), back, self.settings.batch, BATCH_BYTES, math.inf)
-            for _ in back:
-                items.pop()
-            window = self.connection.core.window
-            try:
-                [length] = yield from self.calling((command, self.settings.name, *back))
-                self.connection.expect(int, command, length)
-            except BaseException as error:
-                if isinstance(error, CommandError) or window.unsent:
-                    items.extend(reversed(back))
-                else:
-                    self.in_doubt += len(back)
-                raise
-
-    def clearing(self) -> Steps[None]:
-        [count] = yield from self.calling(("DEL", self.settings.name))
-        self.connection.expect(int, "DEL", count)
-        self.popped.delivered = 0
-        self.popped.forget()
-
-
-class AtLeastOnce(Popping):
-    """Pops items by moving them to this consumer's own list until acknowledged; see Popping.
+class AtLeastOnce(AtMostOnce):
+    """Pops items by moving them to this consumer's own list until they are acknowledged.
 
     The server stores the total number of items that the consumer has acknowledged, and each
     acknowledgement sends the new total. So a call can be retried after a lost connection.
