@@ -154,14 +154,14 @@ class ReplyCore(Connection):
         """
         failure = None
         while True:
-            while not (self.ended or self.window.unsent or self._blocked):
+            while self._wants_more:
                 failure = yield from self._add_next(chunks)
             lost = None
+            before = self._answered
             try:
                 self.step()
             except LostConnection as error:
                 lost = error
-            before = self._answered
             yield Emit(self.replies())
             if lost is not None:
                 raise lost
@@ -172,6 +172,11 @@ class ReplyCore(Connection):
                 yield [(self.stream, self.wait())]
             else:
                 self.restart_timeout()
+
+    @property
+    def _wants_more(self) -> bool:
+        """Whether to make the next chunk."""
+        return not (self.ended or self.window.unsent or self._blocked)
 
     @property
     def _answered(self) -> int:

@@ -115,6 +115,7 @@ class VerifyCore(ReplyCore):
         timeout: float | None,
         comparison: Comparison,
         max_reply_bytes: int | None,
+        show: Show | None,
     ) -> None:
         super().__init__(
             server,
@@ -125,6 +126,7 @@ class VerifyCore(ReplyCore):
         )
         self.comparison = comparison
         self.sink = comparison
+        self.show = show
 
     def process_replies(self) -> None:
         """Acknowledge the replies that were compared.
@@ -145,31 +147,15 @@ class VerifyCore(ReplyCore):
             stream.give_up(ProtocolError("more replies than commands", self.received))
         self.acknowledge(min(comparison.replies, sent))
 
-    def exchanging(self, chunks: Chunks, show: Show | None) -> Steps[None]:
-        """Send the reads, and compare the replies.
-
-        Raises:
-            LostConnection, TransportTimeout: as ``step()`` and ``wait()``.
-        """
-        failure = None
-        while not (self.ended and self.finished):
-            while not self.ended and not self.window.unsent and self._has_memory:
-                failure = yield from self._add_next(chunks)
-            before = self.window.acknowledged
-            self.step()
-            if show is not None:
-                show(self.report)
-            if self.window.acknowledged != before:
-                self.restart_timeout()
-            elif not self.finished:
-                assert self.stream is not None
-                yield [(self.stream, self.wait())]
-        if failure is not None:
-            raise failure
+    def replies(self) -> Iterator[Any]:
+        if self.show is not None:
+            self.show(self.report)
+        return iter(())
 
     @property
-    def _has_memory(self) -> bool:
-        return self.finished or self.comparison.waiting_bytes < MAX_WAITING_BYTES
+    def _wants_more(self) -> bool:
+        has_memory = self.finished or self.comparison.waiting_bytes < MAX_WAITING_BYTES
+        return has_memory and super()._wants_more
 
 
 class VerifyCluster(ClusterCore):
@@ -177,7 +163,7 @@ class VerifyCluster(ClusterCore):
 
     def __init__(self, core: VerifyCore, *others: Any, follows: bool) -> None:
         self._comparison = core.comparison
-        self._show: Show | None = None
+        self._show = core.show
         super().__init__(core, *others, follows=True)  # also the commands of transactions
         self._raising = False  # emitting() raises errors instead
 
@@ -189,13 +175,6 @@ class VerifyCluster(ClusterCore):
     @property
     def has_room(self) -> bool:
         return super().has_room and self._comparison.waiting_bytes < MAX_WAITING_BYTES
-
-    def exchanging(self, chunks: Chunks, show: Show | None) -> Generator[Step | Emit, Any, None]:
-        """Send the reads, and compare the replies; exceptions are as in ``exchange()``."""
-        self._show = show
-        failure = yield from self.exchange(chunks)
-        if failure is not None:
-            raise failure
 
     def emitting(self) -> Iterator[Emit]:
         replies = []
@@ -219,9 +198,7 @@ def add_advice(error: CommandError) -> CommandError:
     return error
 
 
-def compare_core(
-    core: VerifyCore, chunks: Chunks, show: Show | None = None
-) -> Generator[Step | Emit, Any, None]:
+def compare_core(core: VerifyCore, chunks: Chunks) -> Generator[Step | Emit, Any, None]:
     """Connect, send the reads of all chunks, and compare the replies (core).
 
     Raises:
@@ -229,14 +206,18 @@ def compare_core(
         CommandError: the server refuses a read.
         EncodeError, TemplateError: a row can't be encoded or verified.
     """
+    failure = None
     connected: VerifyCore | VerifyCluster = core
     try:
         yield from open_source(chunks)
         connected = (yield from connect(core, chunks, VerifyCluster)) or core
-        yield from connected.exchanging(chunks, show)
+        failure = yield from connected.exchange(chunks)
+        if failure is not None:
+            raise failure
     except LostConnection:
         raise (yield Blocking(connected.loss)) from None
     finally:
+        failure = None  # its traceback refers to this frame, and thus to the data
         connected.detach()
         chunks.close()
 

@@ -271,8 +271,8 @@ class Verification:
         self, comparison: Comparison, chunks: ReadChunks, show: Show | None = None
     ) -> VerifySteps:
         options = self.options
-        core = VerifyCore(self._server, options.timeout, comparison, options.max_reply_bytes)
-        return compare_core(core, chunks, show)
+        core = VerifyCore(self._server, options.timeout, comparison, options.max_reply_bytes, show)
+        return compare_core(core, chunks)
 
     @contextmanager
     def _live_report(self) -> Iterator[Show | None]:
