@@ -98,9 +98,8 @@ class WrittenRows(Chunks):
         self._drop_delivered()
         if not self._ready:
             self._cut()
-            gatherer, router = self._gatherer, self._router
-            if gatherer is not None and router is not None and self._is_due(gatherer, router):
-                self._flush(router)
+            if self._gatherer is not None and self._is_due(self._gatherer):
+                self._flush()
         return bool(self._ready) or self.blocked or not self._more
 
     def next(self) -> Chunk | None:
