@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import IO, Literal, overload
+from typing import IO, Literal, TypedDict, Unpack, overload
 
 from ...outcome.messages import Hint, Message
 from ...outcome.tracebacks import public
@@ -26,6 +26,22 @@ ONE = "one ASCII character other than"
 QUERY = re.compile(r"\s*(select|with|from|values)[\s('\"*]", re.IGNORECASE)
 
 
+class TableOptions(TypedDict, total=False):
+    """The options of ``read`` for columns, with the same defaults."""
+
+    delimiter: str | None
+    quote: str | None
+    escape: str | None
+    header: bool
+    columns: Sequence[str] | None
+    encoding: str | None
+    null_values: Sequence[str]
+    bad_rows: Path
+    max_row_bytes: int
+    limit: int | None
+    sort_by: str | Sequence[str]
+
+
 @overload
 def read(
     source: Path | IO[bytes],
@@ -40,35 +56,11 @@ def read(
     *,
     sql: str | None = None,
     format: Literal["csv", "tsv", "jsonl", "lines", "parquet", "arrow"],
-    delimiter: str | None = None,
-    quote: str | None = None,
-    escape: str | None = None,
-    header: bool = True,
-    columns: Sequence[str] | None = None,
-    encoding: str | None = None,
-    null_values: Sequence[str] = (),
-    bad_rows: Path = "error",
-    max_row_bytes: int = ROW_BYTES,
-    limit: int | None = None,
-    sort_by: str | Sequence[str] = (),
+    **options: Unpack[TableOptions],
 ) -> Table: ...
 @overload
 def read(
-    source: Source,
-    *,
-    sql: str,
-    format: None = None,
-    delimiter: str | None = None,
-    quote: str | None = None,
-    escape: str | None = None,
-    header: bool = True,
-    columns: Sequence[str] | None = None,
-    encoding: str | None = None,
-    null_values: Sequence[str] = (),
-    bad_rows: Path = "error",
-    max_row_bytes: int = ROW_BYTES,
-    limit: int | None = None,
-    sort_by: str | Sequence[str] = (),
+    source: Source, *, sql: str, format: None = None, **options: Unpack[TableOptions]
 ) -> Table: ...
 @overload
 def read(
@@ -76,18 +68,8 @@ def read(
     *,
     sql: str | None = None,
     format: Format | None = None,
-    delimiter: str | None = None,
-    quote: str | None = None,
-    escape: str | None = None,
-    header: bool = True,
-    columns: Sequence[str] | None = None,
-    encoding: str | None = None,
-    null_values: Sequence[str] = (),
-    bad_rows: Path = "error",
-    max_row_bytes: int = ROW_BYTES,
-    limit: int | None = None,
-    sort_by: str | Sequence[str] = (),
     skip_truncated: bool = False,
+    **options: Unpack[TableOptions],
 ) -> Table | RespFile: ...
 @public
 def read(
