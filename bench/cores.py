@@ -56,12 +56,7 @@ def apart(servers: Sequence[int]) -> AbstractContextManager[Places]:
 
 
 class CpuTimes:
-    """The CPU times of the main threads of servers since its creation.
-
-    Args:
-        pids: of the servers.
-        places: the core of each, where known.
-    """
+    """The CPU times of the main threads of servers since its creation."""
 
     def __init__(self, pids: Sequence[int], places: Places) -> None:
         self._places = places

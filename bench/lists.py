@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -27,8 +28,8 @@ ITEM = PAYLOAD.encode()
 KEY = "key"
 BATCH = 1_000
 
-# By kind and name.
-Contenders = dict[str, dict[str, Contender]]
+# By the names of their rows.
+Contenders = dict[str, Contender]
 
 
 def pop_all(pop: Callable[[int], Any], most: int = BATCH) -> int:
@@ -49,27 +50,21 @@ def need_all(count: int, items: int) -> None:
 
 
 def c_contenders(client: CClient, items: int) -> Contenders:
-
     def running(method: str, batch: int = BATCH) -> Contender:
         return lambda: client.run(method, items, batch)
 
     return {
-        "pop": {
-            "C lrange 100": running("lrange", 100),
-            "C lrange 1000": running("lrange"),
-            "C lrange 10x1000": running("lrange-pipeline"),
-            "C rpop 1000": running("rpop-many"),
-            "C rpop-pipeline": running("rpop-pipeline"),
-        },
-        "push": {
-            "C lpush-pipeline": running("lpush-pipeline"),
-            "C lpush *1000": running("lpush-many"),
-        },
+        "pop C lrange 100": running("lrange", 100),
+        "pop C lrange 1000": running("lrange"),
+        "pop C lrange 10x1000": running("lrange-pipeline"),
+        "pop C rpop 1000": running("rpop-many"),
+        "pop C rpop-pipeline": running("rpop-pipeline"),
+        "push C lpush-pipeline": running("lpush-pipeline"),
+        "push C lpush *1000": running("lpush-many"),
     }
 
 
 def redis_py_contenders(client: Any, items: int) -> Contenders:
-
     def push_pipelines() -> None:
         pipeline = client.pipeline(transaction=False)
         for size in sizes(items):
@@ -86,8 +81,9 @@ def redis_py_contenders(client: Any, items: int) -> Contenders:
         need_all(pop_all(lambda count: client.rpop(KEY, count)), items)
 
     return {
-        "pop": {"redis-py rpop 1000": pop_many},
-        "push": {"redis-py pipeline": push_pipelines, "redis-py lpush *1000": push_many},
+        "pop redis-py rpop 1000": pop_many,
+        "push redis-py pipeline": push_pipelines,
+        "push redis-py lpush *1000": push_many,
     }
 
 
@@ -95,17 +91,17 @@ def fastresp_contenders(url: str, items: int) -> Contenders:
     ready = [("LPUSH", KEY, ITEM)] * items
     values = [ITEM] * items
     many = 10 * BATCH
-    uses: dict[str, dict[str, Callable[[Any], object]]] = {
-        "pop": {
-            # One request at a time, and ten in flight.
-            "pop": lambda buffer: need_all(pop_all(buffer.pop), items),
-            "pop 10000": lambda buffer: need_all(pop_all(buffer.pop, many), items),
-            "drain": lambda buffer: need_all(sum(map(len, buffer.drain())), items),
-            "consume": lambda buffer: need_all(sum(1 for _ in buffer.consume()), items),
-            "pop_arrow": lambda buffer: need_all(pop_all(as_arrow(buffer)), items),
-            "pop_arrow 10000": lambda buffer: need_all(pop_all(as_arrow(buffer), many), items),
-        },
-        "push": {"push": lambda buffer: buffer.push(values)},
+    uses: dict[str, Callable[[Any], object]] = {
+        # One request at a time, and ten in flight.
+        "pop fastresp pop": lambda buffer: need_all(pop_all(buffer.pop), items),
+        "pop fastresp pop 10000": lambda buffer: need_all(pop_all(buffer.pop, many), items),
+        "pop fastresp drain": lambda buffer: need_all(sum(map(len, buffer.drain())), items),
+        "pop fastresp consume": lambda buffer: need_all(sum(1 for _ in buffer.consume()), items),
+        "pop fastresp pop_arrow": lambda buffer: need_all(pop_all(as_arrow(buffer)), items),
+        "pop fastresp pop_arrow 10000": lambda buffer: need_all(
+            pop_all(as_arrow(buffer), many), items
+        ),
+        "push fastresp push": lambda buffer: buffer.push(values),
     }
 
     def as_arrow(buffer: ListBuffer) -> Callable[[int], Any]:
@@ -121,52 +117,42 @@ def fastresp_contenders(url: str, items: int) -> Contenders:
 
         return run
 
-    made: Contenders = {
-        kind: {f"fastresp {name}": using(use) for name, use in names.items()}
-        for kind, names in uses.items()
-    }
-    made["push"]["fastresp mass_insert"] = lambda: mass_insert(
-        ready, server=url, transport="socket"
-    )
-    return made
+    made = {name: using(use) for name, use in uses.items()}
+    load = partial(mass_insert, ready, server=url, transport="socket")
+    return made | {"push fastresp mass_insert": load}
 
 
-def compare(
-    kind: str, runs: dict[str, Contender], server: Server, items: int, rounds: int
-) -> list[Result]:
-    left = items if kind == "push" else 0
+def compare(kind: str, runs: Contenders, server: Server, args: argparse.Namespace) -> list[Result]:
+    """Push or pop with each contender, in turn."""
+    left = args.items if kind == "push" else 0
 
     def fill(row: Result) -> None:
         server.empty()
         if kind == "pop":
-            batches = (("RPUSH", KEY, *[ITEM] * size) for size in sizes(items))
+            batches = (("RPUSH", KEY, *[ITEM] * size) for size in sizes(args.items))
             mass_insert(batches, server=server.url, transport="socket")
 
     def check(row: Result) -> None:
         if (held := server.client.llen(KEY)) != left:
             raise FastrespError(f"{row.row} left {held:,} items instead of {left:,}")
 
-    contenders = entries("lists", runs, items, prefix=f"{kind} ")
-    return measure(contenders, rounds, server.process, before=fill, after=check)
+    chosen = {
+        name: run
+        for name, run in runs.items()
+        if name.startswith(kind) and (not args.only or name.removeprefix(f"{kind} ") in args.only)
+    }
+    contenders = entries("lists", chosen, args.items)
+    return measure(contenders, args.rounds, server.process, before=fill, after=check)
 
 
 def both(args: argparse.Namespace) -> list[Result]:
-    results = []
     with running() as server, compiled() as program:
-        groups = [
-            c_contenders(CClient(program, server.unix.where), args.items),
-            redis_py_contenders(server.client, args.items),
-            fastresp_contenders(server.url, args.items),
-        ]
-        for kind in ("pop", "push"):
-            runs = {
-                name: run
-                for group in groups
-                for name, run in group[kind].items()
-                if not args.only or name in args.only
-            }
-            results += compare(kind, runs, server, args.items, args.rounds)
-    return results
+        runs = {
+            **c_contenders(CClient(program, server.unix.where), args.items),
+            **redis_py_contenders(server.client, args.items),
+            **fastresp_contenders(server.url, args.items),
+        }
+        return [row for kind in ("pop", "push") for row in compare(kind, runs, server, args)]
 
 
 if __name__ == "__main__":

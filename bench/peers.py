@@ -96,15 +96,6 @@ def glide_sync(address: Address, data: Data) -> Contender:
     return run
 
 
-def _in_asyncio(load: Callable[[], Awaitable[float]]) -> Contender:
-    """Run a load in its own event loop; it measures its time itself, without connecting."""
-
-    async def run() -> float:
-        return await load()
-
-    return lambda: asyncio.run(run())
-
-
 def glide_asyncio(send: Callable[[Any, Any, Any], Awaitable[object]]) -> Callable[..., Contender]:
     """Return the load that awaits this function with the package, a client and each batch."""
 
@@ -120,7 +111,7 @@ def glide_asyncio(send: Callable[[Any, Any, Any], Awaitable[object]]) -> Callabl
             await client.close()
             return taken
 
-        return _in_asyncio(load)
+        return lambda: asyncio.run(load())
 
     return made
 
@@ -141,7 +132,7 @@ def coredis_pipeline(address: Address, data: Data) -> Contender:
                         pipeline.set(key, value)
             return perf_counter() - start
 
-    return _in_asyncio(load)
+    return lambda: asyncio.run(load())
 
 
 def polars_redis(address: Address, data: Data) -> Contender:

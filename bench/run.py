@@ -261,13 +261,7 @@ def now() -> str:
 
 
 def prepare(folder: Path, mode: str, anew: Sequence[str]) -> None:
-    """Write ``machine.json``; end the program if the folder has results of another mode.
-
-    Args:
-        folder: of the results.
-        mode: of this run.
-        anew: names that are measured again even if they have results.
-    """
+    """Write ``machine.json``; end the program if the folder has results of another mode."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = machine(mode, BENCHMARKS)
     kept = [name for name in BENCHMARKS if is_there(name, folder) and name not in anew]

@@ -77,14 +77,7 @@ def write_shares(primaries: int, count: int) -> Iterator[Shares]:
 
 
 class Cluster:
-    """The ways to load a running cluster.
-
-    Args:
-        cluster: the running cluster.
-        setup: its primaries and replicas.
-        shares: the commands of each primary.
-        places: the core of each node.
-    """
+    """The ways to load a running cluster."""
 
     def __init__(self, cluster: LocalCluster, setup: Setup, shares: Shares, places: Places) -> None:
         self._cluster = cluster
@@ -153,12 +146,7 @@ class Cluster:
 
 
 def measure_cluster(setup: Setup, count: int, rounds: int, *, free: bool) -> list[Result]:
-    """Load a cluster in each way, in turn.
-
-    Args:
-        count: number of rows.
-        free: let the system place nodes and clients.
-    """
+    """Load a cluster in each way, in turn."""
     with write_shares(setup.primaries, count) as shares, LocalCluster(*astuple(setup)) as running:
         pids = [node.process.pid for node in running.nodes]
         with nullcontext({}) if free else apart(pids) as places:

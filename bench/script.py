@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
-from pages.data import Results
+from pages.data import Results, Table
 from pages.goal import judge
 from pages.goals import GOALS
+from pages.markdown import goals_table
 from pages.sections import TABLES
 from results import Result, save
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Grid
 
 from fastresp import TransportError
 
@@ -71,8 +72,8 @@ def run_script(
     for result in results:
         result.settle()
     found = as_a_file(results)
-    print_tables(found)
-    print_goals(found)
+    for title, table in tables_of(found).items():
+        print_table(title, table)
     if args.output:
         save(args.output, results)
 
@@ -86,35 +87,32 @@ def as_a_file(results: Sequence[Result]) -> Results:
     return found
 
 
-def print_tables(results: Results) -> None:
-    """Print the tables that the page has of these results, and the reasons of missing rows."""
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+def tables_of(results: Results) -> dict[str, Table]:
+    """Return the tables that the page has of these results, and their goals."""
+    tables = {}
     for title, entry in TABLES.items():
-        made = entry.shown(results)
-        shown = made.rows if entry.files[0] in results else [r for r in made.rows if not r.reason]
-        if not shown:
-            continue
-        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-        for number, heading in enumerate(made.headings):
-            table.add_column(heading, justify="left" if number < made.words else "right")
-        for row in made.rows:
-            if not row.reason:
-                table.add_row(*row.head, *(cell.text for cell in row.cells))
-        console.print()
-        console.print(table)
-        for row in made.rows:
-            if row.reason:
-                # Without markup: rich would read [peers] as a style.
-                words = f"{' '.join(filter(None, row.head))}: {row.reason}"
-                console.print(words, highlight=False, markup=False, soft_wrap=True)
+        table = entry.shown(results)
+        if entry.files[0] not in results:
+            table = replace(table, rows=[row for row in table.rows if not row.reason])
+        if table.rows:
+            tables[title] = table
+    verdicts = [verdict for goal in GOALS if (verdict := judge(goal, results)).measured]
+    return tables | ({"Goals": goals_table(verdicts)} if verdicts else {})
 
 
-def print_goals(results: Results) -> None:
-    for verdict in map(partial(judge, results=results), GOALS):
-        if measured := verdict.measured:
-            goal, sign = verdict.goal, "at most" if verdict.goal.at_most else "at least"
-            wanted = "" if goal.bound is None else f", goal: {sign} {goal.bound:g} {goal.unit}"
-            print(
-                f"{goal.area}: {goal.what}: {measured.figure:.3f} ({measured.low:.3f} to "
-                f"{measured.high:.3f}){wanted}: {verdict.word}"
-            )
+def print_table(title: str, table: Table) -> None:
+    """Print a table, and below it the reasons of missing rows."""
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    shown = Grid(title=title, title_justify="left", box=None, pad_edge=False)
+    for number, heading in enumerate(table.headings):
+        shown.add_column(heading, justify="left" if number < table.words else "right")
+    for row in table.rows:
+        if not row.reason:
+            shown.add_row(*row.head, *(cell.text for cell in row.cells))
+    console.print()
+    console.print(shown)
+    for row in table.rows:
+        if row.reason:
+            # Without markup: rich would read [peers] as a style.
+            words = f"{' '.join(filter(None, row.head))}: {row.reason}"
+            console.print(words, highlight=False, markup=False, soft_wrap=True)

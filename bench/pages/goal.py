@@ -85,12 +85,7 @@ def judge(goal: Goal, results: Results) -> Verdict:
 
 
 def beside(heading: str, goals: Mapping[str, Goal]) -> Callable[[Results], Column]:
-    """Return a column of what is measured for the goals of some rows.
-
-    Args:
-        heading: what the figures are.
-        goals: by the name of their row; other rows have an empty cell.
-    """
+    """Return a column of what is measured for the goals of some rows."""
 
     def column(results: Results) -> Column:
         def cell(row: Result) -> Cell:
