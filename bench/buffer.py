@@ -326,7 +326,7 @@ def compare(args: argparse.Namespace) -> list[Result]:
         for number in range(args.rounds + 1):
             for each in contenders:
                 row = each.rows["both"]
-                if row.reason:
+                if row.reason or isinstance(each.run, str):
                     continue
                 show(f"round {number} of {args.rounds}: {row.row} {row.parser}")
                 clock = Clock(server.process)

@@ -136,5 +136,5 @@ def compare(args: argparse.Namespace) -> list[Result]:
 
 
 if __name__ == "__main__":
-    numbers = {"commands": ("commands to encode", COMMANDS), "vectors": ("vectors", VECTORS)}
-    run_script(__doc__, compare, 50, 8, **numbers)
+    commands_of = ("commands to encode", COMMANDS)
+    run_script(__doc__, compare, 50, 8, commands=commands_of, vectors=("vectors", VECTORS))

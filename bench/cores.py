@@ -19,9 +19,6 @@ import psutil
 from results import Result
 from turns import Contender, server_seconds, take
 
-__all__ = ["CpuTimes", "Places", "apart", "one_core", "placement", "take_noted", "two_cores"]
-
-
 # The core of each process, 0 for this one; empty where the system has no such call (macOS).
 Places: TypeAlias = Mapping[int, int]
 

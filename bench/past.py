@@ -58,7 +58,7 @@ def ways(server: Server, kind: str, count: int) -> dict[str, Contender]:
     workbench = server.workbench(server.unix)
     dump(rows, template, workbench.ready_file)
 
-    def load(data: Any, mode: str) -> Contender:
+    def load(data: Any, mode: Any) -> Contender:
         return lambda: mass_insert(data, template, server=server.url, transport="socket", mode=mode)
 
     return {

@@ -58,5 +58,5 @@ def add_tcp(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    numbers = {"commands": ("commands in each load", 1_000_000)}
-    run_script(__doc__, both, 12, 5, only=True, add=add_tcp, **numbers)
+    commands_of = ("commands in each load", 1_000_000)
+    run_script(__doc__, both, 12, 5, only=True, add=add_tcp, commands=commands_of)

@@ -106,7 +106,7 @@ class Benchmarked(Server):
     """A server, and redis-benchmark for it."""
 
     def __init__(self, server: Server) -> None:
-        super().__init__(server.local, server.tcp.where)
+        super().__init__(server.local, server.tcp)
         self.program = find_program("benchmark")
 
     def rates(self, commands: int, *options: str, tcp: bool = False) -> dict[str, float]:

@@ -93,7 +93,7 @@ def load_sinks(
     return facts | {"command_bytes": facts["bytes"] / facts["commands"]}
 
 
-def measure_lanes(program: Path, commands: int, rounds: int) -> list[Result]:
+def measure_lanes(program: Path | NotAvailable, commands: int, rounds: int) -> list[Result]:
     """Load into one sink, and into clusters of them, in turn."""
 
     def entry(source: str, size: int, nodes: int) -> Entry:
@@ -116,7 +116,9 @@ def measure_lanes(program: Path, commands: int, rounds: int) -> list[Result]:
     return measure(contenders, rounds, warm_up=False)
 
 
-def measure_sizes(program: Path, most: int, repeat: int, rounds: int) -> list[Result]:
+def measure_sizes(
+    program: Path | NotAvailable, most: int, repeat: int, rounds: int
+) -> list[Result]:
     """Load more and more commands into a sink and into a real server, in turn."""
     sizes = [10**power for power in range(5, 19) if LEAST < 10**power <= most]
     sizes = [min(LEAST, most), *sizes]

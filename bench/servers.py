@@ -96,9 +96,9 @@ class Server:
         process: its process.
     """
 
-    def __init__(self, local: LocalServer, port: int) -> None:
+    def __init__(self, local: LocalServer, tcp: Address) -> None:
         self.local = local
-        self.unix, self.tcp = Address(local.socket), Address(port)
+        self.unix, self.tcp = Address(local.socket), tcp
         self.url = self.unix.url
         self.client = self.unix.client()
         self.process = psutil.Process(local.process.pid)
@@ -127,7 +127,7 @@ def running(*options: str, program: str | None = None) -> Iterator[Server]:
     port = free_port()
     arguments = ("--port", str(port), *debug_options(), *options)
     with LocalServer(*arguments, program=program) as local:
-        yield Server(local, port)
+        yield Server(local, Address(port))
 
 
 def processes(cluster: LocalCluster) -> list[psutil.Process]:

@@ -13,6 +13,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from past import KINDS, ROWS
 from results import Result
@@ -65,7 +66,7 @@ def compare(kind: str, count: int, rounds: int) -> list[Result]:
     rows = [make(number) for number in range(count)]
     with running() as server:
 
-        def loading(mode: str) -> Contender:
+        def loading(mode: Any) -> Contender:
             load = partial(
                 mass_insert,
                 rows,

@@ -26,7 +26,7 @@ class Timed(NamedTuple):
     """The time that a contender has measured itself, or another value, and its details."""
 
     value: float
-    details: Mapping[str, Any]
+    details: dict[str, Any]
 
 
 # A timed function; if it returns a float or Timed, this is the time, which it has measured itself.

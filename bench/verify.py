@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 from results import Result
 from script import run_script
 from servers import running
-from turns import entries, measure
+from turns import Contender, entries, measure
 
 import fastresp
 
 ROWS = 1_000_000
 # The template of each table, and a command that changes one byte of row 0.
-TEMPLATES = {
+TEMPLATES: dict[str, tuple[str, tuple[str | int, ...]]] = {
     "SET": ("SET k:{id} {a}", ("SETRANGE", "k:0", 3, "?")),
     "SET EX": ("SET k:{id} {a} EX 100000", ("SETRANGE", "k:0", 3, "?")),
     "HSET": ("HSET k:{id} a {a} b {b} id {id}", ("HSET", "k:0", "b", "?")),
@@ -52,15 +52,17 @@ def compare(args: argparse.Namespace) -> list[Result]:
     made = []
     table = columns(args.rows)
     with running() as server:
-        options = {"server": server.url}
 
         def empty(row: Result) -> None:
             if row.row == "load":
                 server.empty()
 
         for name, (template, change) in TEMPLATES.items():
-            load = partial(fastresp.mass_insert, table, template, transport="socket", **options)
-            runs = {"load": load, "verify": partial(fastresp.verify, table, template, **options)}
+            load = partial(
+                fastresp.mass_insert, table, template, server=server.url, transport="socket"
+            )
+            verify = partial(fastresp.verify, table, template, server=server.url)
+            runs: dict[str, Contender] = {"load": load, "verify": verify}
             server.empty()
             load()
             check(table, template, change, server.url)

@@ -174,8 +174,8 @@ def lanes(results: Results) -> str:
 
 def _lane(results: Results, name: str) -> str:
     row = results.find("scale", name, table="scale lanes")
-    rate = _by_loader(row)
-    return f"{rate / 1e6:.3g} M/s, {rate * median(row.of('command_bytes')) / 1e6:,.0f} MB/s"
+    speed = _by_loader(row)
+    return f"{speed / 1e6:.3g} M/s, {speed * median(row.of('command_bytes')) / 1e6:,.0f} MB/s"
 
 
 def _by_loader(row: Result) -> float:
