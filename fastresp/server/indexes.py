@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -106,7 +106,6 @@ class Indexes:
         self._server = server.changed(settings=server.settings | {"db": 0})
         self._timeout = timeout
         self._connections: list[tuple[Server, Any]] = []
-        self._open = ExitStack()
         self._lock = Lock()  # a load also calls ask() in another thread
         self._closed = False
 
@@ -124,10 +123,7 @@ class Indexes:
 
     def _asked(self, wanted: Collection[str] | None) -> list[Index]:
         if not self._connections:
-            connections = ClusterView(self._server).open_primaries(self._timeout)
-            for _, connection in connections:
-                self._open.callback(connection.disconnect)
-            self._connections = connections
+            self._connections = ClusterView(self._server).open_primaries(self._timeout)
         found: dict[str, Index] = {}
         for server, connection in self._connections:
             with server.explained():
@@ -156,15 +152,17 @@ class Indexes:
                 self._lock.release()
 
     def _close(self) -> None:
-        self._connections = []
-        self._open.close()
+        connections, self._connections = self._connections, []
+        for _, connection in connections:
+            connection.disconnect()
 
 
 def _asked(connection: Any, wanted: Collection[str] | None) -> list[Index]:
     """Return the indexes of one server; raises as redis-py does."""
     connection.send_command("FT._LIST")
     listed = connection.read_response()
-    names = [name for name in _words(listed) if wanted is None or _text(name) in wanted]
+    names = [each for each in listed if isinstance(each, bytes)] if isinstance(listed, list) else []
+    names = [each for each in names if wanted is None or _text(each) in wanted]
     if not names:
         return []
     connection.send_command("DBSIZE")
@@ -187,10 +185,6 @@ def _asked(connection: Any, wanted: Collection[str] | None) -> list[Index]:
     if refused is not None and (wanted is not None or not found):
         raise refused
     return found
-
-
-def _words(reply: Any) -> Sequence[bytes]:
-    return [word for word in reply if isinstance(word, bytes)] if isinstance(reply, list) else []
 
 
 def _text(value: Any) -> str:

@@ -19,6 +19,7 @@ from .columnar import IPC_FILE, IpcFile, has_checksums, ipc_stream, open_parquet
 from .delimited import header_of, open_delimited
 from .input import Input
 from .reading import (
+    DEFAULT_OPTIONS,
     FORMAT_NAMES,
     Batches,
     ConvertedFile,
@@ -37,8 +38,8 @@ __all__ = [
     "open_file",
     "open_text",
     "estimated_rows",
+    "metadata_of",
     "row_count",
-    "schema_of",
 ]
 
 BATCH_ROWS = 16384
@@ -170,30 +171,23 @@ def open_text(source: Any, kind: str | None, reading: Reading) -> Iterator[Input
         file.close()
 
 
-def schema_of(path: str, kind: str, reading: Reading) -> pa.Schema | None:
-    """Return the columns of a file from its metadata; None if the file has no such metadata."""
+def metadata_of(path: str, kind: str) -> OpenFile | None:
+    """Open and close a file with columns, and perhaps rows, in its metadata; None for others."""
     if is_remote(path):
         known = kind == "parquet"
     else:
         known = kind in ("parquet", "arrow") and os.path.isfile(path)
     if not known:
         return None
-    part = open_file(path, kind, None, reading)
-    part.close()
-    return part.schema
+    file = open_file(path, kind, None, Reading(DEFAULT_OPTIONS))
+    file.close()
+    return file
 
 
 def row_count(path: str, kind: str) -> int | None:
     """Return the number of rows from a file's metadata; None if the file has no such metadata."""
-    with _convert_errors(path, kind):
-        if kind == "parquet":
-            with open_parquet(path) as opened:
-                return int(opened.metadata.num_rows)
-        if kind == "arrow" and _starts_with(path, IPC_FILE):
-            file = IpcFile(path)
-            file.close()
-            return file.rows
-    return None
+    file = metadata_of(path, kind)
+    return None if file is None else file.rows
 
 
 def checksums_of(path: str) -> bool:

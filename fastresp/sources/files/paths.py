@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from itertools import islice
-from typing import IO, Any, Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias, get_args
 
 from ...outcome.messages import Hint, Message, shown_query
 from ...outcome.passwords import masked_url
@@ -32,7 +32,7 @@ Path: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = Path | Sequence[Path] | IO[bytes]
 Format: TypeAlias = Literal["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp", "commands"]
 
-FORMATS = ("csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp", "commands")
+FORMATS = get_args(Format)
 SUFFIXES = {
     ".csv": "csv",
     ".tsv": "tsv",

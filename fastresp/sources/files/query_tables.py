@@ -14,9 +14,8 @@ import pyarrow as pa
 from pyarrow import types
 
 from ...outcome.errors import SourceError
-from .formats import checksums_of, schema_of
+from .formats import checksums_of, metadata_of
 from .partitions import Partitions, folders_of
-from .reading import FileOptions, Reading
 from .schemas import one_schema
 
 __all__ = [
@@ -182,8 +181,8 @@ def as_text(text: str) -> str:
 
 def columns_of_all(files: Sequence[str]) -> pa.Schema:
     """Return the columns of all Parquet files; some files may lack a column."""
-    schemas = [(path, schema_of(path, "parquet", Reading(FileOptions()))) for path in files]
-    return one_schema((path, pa.schema([]) if each is None else each) for path, each in schemas)
+    opened = ((path, metadata_of(path, "parquet")) for path in files)
+    return one_schema((path, file.schema if file else pa.schema([])) for path, file in opened)
 
 
 def in_zones(result: pa.Schema, sources: Sequence[pa.Schema]) -> pa.Schema:
@@ -257,8 +256,8 @@ def partitions(sources: Sequence[str], pattern: str | None) -> list[str] | None:
         folders = folders_of(source)
         if UNLIKE.search("/".join(folders)) or sum("=" in each for each in folders) > len(first):
             return None
-        own = schema_of(source, "parquet", Reading(FileOptions()))
-        names = () if own is None else own.names
+        file = metadata_of(source, "parquet")
+        names = () if file is None else file.schema.names
         if {name.lower() for name in names} & {name.lower() for name in first}:
             return None
     return list(first)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ...outcome.errors import SourceError
 from .checks import InitialState
-from .formats import OpenFile, columns_of, open_file, row_count, schema_of
+from .formats import OpenFile, columns_of, metadata_of, open_file, row_count
 from .input import LineSearch, StopEvent, from_start, name_of, start_of
 from .partitions import Partitions
 from .read_ahead import SourcePass
@@ -156,8 +156,8 @@ class SeveralFiles(SourcePass):
         """Check the columns of a file; do nothing if its beginning does not show the columns."""
         if file.kind is None:
             return
-        if (found := schema_of(file.source, file.kind, self._reading)) is not None:
-            self._record_schema(file, found)
+        if (found := metadata_of(file.source, file.kind)) is not None:
+            self._record_schema(file, found.schema)
         elif names := columns_of(file.source, file.kind, self._reading):
             columns = pa.schema([(name, pa.null()) for name in names])
             self._in_first_order(file, file.partitions.schema(columns))
