@@ -138,6 +138,11 @@ class RawConnection:
         self.connection = connection
         self.socket: socket.socket = connection._sock
 
+    def ask(self, *command: Any) -> Any:
+        """Send a command as redis-py does, and return the reply."""
+        self.connection.send_command(*command)
+        return self.connection.read_response()
+
     def call(self, commands: bytes, count: int) -> None:
         """Send commands, and read their replies, each of which is a status or an error.
 

@@ -185,7 +185,7 @@ class ScratchKeys:
     def list_key(self) -> str:
         return f"{self.prefix}list"
 
-    def fill_list(self, connection: Any) -> None:
+    def fill_list(self, link: RawConnection) -> None:
         """Create the list and its expiry in one transaction, so that it can't remain forever."""
         for command in (
             ("MULTI",),
@@ -193,8 +193,7 @@ class ScratchKeys:
             ("EXPIRE", self.list_key, EXPIRY_S),
             ("EXEC",),
         ):
-            connection.send_command(*command)
-            connection.read_response()
+            link.ask(*command)
 
     def remove(self, server: Server) -> str:
         """Delete all keys over a new connection; return an error message, or an empty string."""
@@ -205,8 +204,7 @@ class ScratchKeys:
             with _link(server) as link:
                 # Commands in flight on an interrupted connection may run after the first DEL.
                 for _ in range(REMOVALS):
-                    link.connection.send_command("DEL", self.list_key, *keys)
-                    if not link.connection.read_response():
+                    if not link.ask("DEL", self.list_key, *keys):
                         break
                     time.sleep(REMOVAL_PAUSE_S)
         except (redis.RedisError, OSError) as error:  # includes TransportError
@@ -246,26 +244,24 @@ def _traffic(
             raise server.failure(error) from error
         return None
 
+    def rate(
+        what: str, step: Callable[[], object], count: int = 1, limit: int = most
+    ) -> float | None:
+        return allowed(what, lambda: rate_of(step, count, limit))
+
     with undisturbed.lifted:
         allowed("round trips", lambda: _round_trips(facts, link, measured))
         allowed("PINGs in flight", lambda: _depths(server, facts, link, measured))
-    measured.ready = allowed(
-        f"{name} over a bare socket", lambda: rate_of(lambda: link.call(data, 1), 1, most)
-    )
+    measured.ready = rate(f"{name} over a bare socket", lambda: link.call(data, 1))
     with _client(server) as client:
-        measured.redis_py = allowed(
-            f"{name} by redis-py",
-            lambda: rate_of(lambda: client.execute_command(*command), 1, most),
-        )
+        measured.redis_py = rate(f"{name} by redis-py", lambda: client.execute_command(*command))
         if not full:
-            measured.pipeline = allowed(
-                "pipelines of redis-py",
-                lambda: rate_of(lambda: _pipeline(client, command), PIPELINE, most),
+            measured.pipeline = rate(
+                "pipelines of redis-py", lambda: _pipeline(client, command), PIPELINE
             )
     if not full:
-        measured.reconnecting = allowed(
-            "a new connection each",
-            lambda: rate_of(lambda: _reconnect(server, command), 1, RECONNECTIONS),
+        measured.reconnecting = rate(
+            "a new connection each", lambda: _reconnect(server, command), limit=RECONNECTIONS
         )
     if writing:
         measured.read_items = allowed(
@@ -312,18 +308,14 @@ def _pipeline(client: Any, command: tuple[str, ...]) -> None:
 
 
 def _reconnect(server: Server, command: tuple[str, ...]) -> None:
-    connection = server.connect(TIMEOUT_S)
-    try:
-        connection.send_command(*command)
-        connection.read_response()
-    finally:
-        connection.disconnect()
+    with _link(server) as link:
+        link.ask(*command)
 
 
 def _read_list(server: Server, scratch: ScratchKeys) -> float:
     """Return how many list items per second redis-py reads."""
     with _link(server) as link, _client(server) as client:
-        scratch.fill_list(link.connection)
+        scratch.fill_list(link)
         lines = ("LRANGE", scratch.list_key, 0, -1)
         # With redis-py's own client, since our connections do not have redis-py's parser.
         return rate_of(lambda: client.execute_command(*lines), LIST_ITEMS, 20_000)
