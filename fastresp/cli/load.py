@@ -23,7 +23,6 @@ from ..server.options import Options, Serialize, grouped
 from ..server.preflight import Requirements
 from ..server.settings import Server
 from ..sources.blocking import write_all
-from ..sources.files import Format
 from ..sources.files.resp import RespFile
 from ..transports.error_policy import ErrorPolicy, reject_line
 from . import options
@@ -32,7 +31,7 @@ from .ending import Ending, ending, progress_of, standard_output
 from .exit_codes import Exit, say
 from .json_log import json_log
 from .sources import (
-    TextOptions,
+    SourceOptions,
     check_templates,
     counted_bad_rows,
     fields_of,
@@ -76,11 +75,6 @@ class LoadFlags:
 def load(
     source: str,
     templates: tuple[str, ...],
-    format: Format | None,  # noqa: A002
-    sql: str | None,
-    sort_by: str | None,
-    limit: int | None,
-    skip_truncated: bool,
     from_rejects: bool,
     **values: Any,
 ) -> None:
@@ -108,22 +102,15 @@ def load(
     Commands that delete data, such as DEL, need a confirmation on the terminal, or `--yes`.
     """
     flags = LoadFlags(**fields_of(LoadFlags, values))
-    text = TextOptions(**fields_of(TextOptions, values))
+    source_options = SourceOptions(**fields_of(SourceOptions, values))
     if from_rejects:
-        inapplicable = (
-            sql, sort_by, format, None if text == TextOptions() else text, skip_truncated or None,
-        )  # fmt: skip
-        run(retried(source, inapplicable, limit), templates, flags, values)
+        run(retried(source, source_options), templates, flags, values)
         return
-    open_source = partial(
-        opened, source, sql=sql, sort_by=sort_by, format=format, limit=limit,
-        skip_truncated=skip_truncated, templates=templates,
-    )  # fmt: skip
     # The load writes the file of bad rows, and the verification only skips them.
-    bad_rows = "error" if text.bad_rows == "error" else "skip"
-    reopen = partial(open_source, text=replace(text, bad_rows=bad_rows))
+    bad_rows = "error" if source_options.bad_rows == "error" else "skip"
+    reopen = partial(opened, source, replace(source_options, bad_rows=bad_rows), templates)
     run(
-        open_source(text=text, dry_run=flags.dry_run),
+        opened(source, source_options, templates, dry_run=flags.dry_run),
         templates,
         flags,
         values,
@@ -140,13 +127,7 @@ def load(
 @options.sending
 @options.resending
 @options.reporting
-def send(
-    source: str,
-    format: Format | None,  # noqa: A002
-    limit: int | None,
-    skip_truncated: bool,
-    **values: Any,
-) -> None:
+def send(source: str, **values: Any) -> None:
     """Send a RESP file, such as one written by `fastresp dump`.
 
     fastresp send users.resp --server redis://db:6379/0
@@ -156,13 +137,8 @@ def send(
     unless they come from standard input.
     """
     flags = LoadFlags(**fields_of(LoadFlags, values))
-    data = opened(
-        source,
-        format=format or "resp",
-        text=TextOptions(),
-        limit=limit,
-        skip_truncated=skip_truncated,
-    )
+    found = SourceOptions(**fields_of(SourceOptions, values))
+    data = opened(source, replace(found, format=found.format or "resp"))
     run(data, (), flags, values | {"nulls": "error"}, confirms=source != "-")
 
 

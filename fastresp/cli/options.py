@@ -132,10 +132,7 @@ max_errors = error_option(
     "Stop after more than N errors, or when more than N% of at least 100 replies are errors.",
 )
 rejects = error_option(
-    "--rejects",
-    "FILE",
-    "Write failed commands to FILE as JSON Lines; `-` for stdout.",
-    type=FILE,
+    "--rejects", "FILE", "Write failed commands to FILE as JSON Lines; `-` for stdout.", type=FILE
 )
 from_rejects = error_option(
     "--from-rejects", None, "SOURCE is a file from `--rejects`: resend its commands."
@@ -242,11 +239,7 @@ limit, resp_limit, verify_limit = (
     for verb, what in (("Read", "rows"), ("Send", "commands"), ("Compare", "rows"))
 )
 timeout = server_option(
-    "--timeout",
-    "S",
-    "Fail after S seconds without progress; `0`: never.",
-    type=float,
-    default=30.0,
+    "--timeout", "S", "Fail after S seconds without progress; `0`: never.", type=float, default=30.0
 )
 skip_truncated = data_option(
     "--skip-truncated", None, "Accept a truncated RESP file, and use its complete commands."
@@ -264,11 +257,7 @@ differences = verify_option(
     type=FILE,
 )
 max_differences = verify_option(
-    "--max-differences",
-    "N",
-    "Stop comparing after N differences.",
-    type=COUNT,
-    default=100_000,
+    "--max-differences", "N", "Stop comparing after N differences.", type=COUNT, default=100_000
 )
 repair = verify_option("--repair", None, "Write differing values again, except lists.")
 verify = option("--verify", None, "After the load, compare the server with the source.")

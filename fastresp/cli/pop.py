@@ -41,11 +41,7 @@ PIPE_BYTES = 65_536
 )
 @option("--null -0", None, "End each item with a NUL byte, not a newline.")
 @option(
-    "--lease",
-    "S",
-    "Lease of each batch, in seconds.",
-    type=click.FloatRange(min=0.1),
-    default=30.0,
+    "--lease", "S", "Lease of each batch, in seconds.", type=click.FloatRange(min=0.1), default=30.0
 )
 @options.server
 @options.timeout

@@ -18,7 +18,7 @@ from .ending import ending, in_options
 from .exit_codes import Exit, say
 from .sources import (
     Nulls,
-    TextOptions,
+    SourceOptions,
     check_templates,
     counted_bad_rows,
     opened,
@@ -49,10 +49,7 @@ def dump_command(
     formats: tuple[str, ...],
     rdb_version: str | None,
     nulls: Nulls,
-    sql: str | None,
-    sort_by: str | None,
-    limit: int | None,
-    **text: Any,
+    **values: Any,
 ) -> None:
     """Write a RESP file or an RDB file instead of loading.
 
@@ -84,18 +81,8 @@ def dump_command(
         if output is None and sys.stdout.isatty():
             end.end(Exit.USAGE, "RESP can't be shown on a terminal; add '> FILE' or -o FILE")
         check_templates(templates)
-        with (
-            opened(
-                source,
-                sql=sql,
-                sort_by=sort_by,
-                format=inputs[0] if inputs else None,
-                text=TextOptions(**text),
-                limit=limit,
-                templates=templates,
-            ) as data,
-            counted_bad_rows(data, end),
-        ):
+        source_options = SourceOptions(**values, format=inputs[0] if inputs else None)
+        with opened(source, source_options, templates) as data, counted_bad_rows(data, end):
             template = template_for(data, templates)
             commands = dump(
                 data,

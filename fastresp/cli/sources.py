@@ -21,7 +21,7 @@ from .ending import Ending
 
 __all__ = [
     "Nulls",
-    "TextOptions",
+    "SourceOptions",
     "check_templates",
     "counted_bad_rows",
     "fields_of",
@@ -36,9 +36,14 @@ Nulls: TypeAlias = Literal["auto", "skip", "empty", "error", "delete"]
 
 
 @dataclass(frozen=True)
-class TextOptions:
-    """The options that apply only to text files."""
+class SourceOptions:
+    """The options for reading a source; the ones from ``delimiter`` are for text files."""
 
+    sql: str | None = None
+    sort_by: str | None = None
+    format: Format | None = None
+    limit: int | None = None
+    skip_truncated: bool = False
     delimiter: str | None = None
     quote: str | None = None
     escape: str | None = None
@@ -60,15 +65,10 @@ def fields_of(kind: type[Any], values: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def opened(
     source: str,
-    *,
-    sql: str | None = None,
-    sort_by: str | None = None,
-    format: Format | None = None,  # noqa: A002
-    text: TextOptions,
-    limit: int | None = None,
-    skip_truncated: bool = False,
-    dry_run: bool = False,
+    options: SourceOptions,
     templates: Sequence[str] = (),
+    *,
+    dry_run: bool = False,
 ) -> Iterator[Any]:
     """Open the source of a command line for the block.
 
@@ -76,34 +76,35 @@ def opened(
     templates determine the format.
     """
     where = standard_input() if source == "-" else source
-    if format is None and templates:
-        format = format_for(where, Template(*templates))  # noqa: A001
-    if text.null and format != "lines":
+    found_format = options.format
+    if found_format is None and templates:
+        found_format = format_for(where, Template(*templates))
+    if options.null and found_format != "lines":
         raise ValueError("--null is for lines; add --format lines")
-    if text.bad_rows == "-":
+    bad_rows = options.bad_rows
+    if bad_rows == "-":
         raise ValueError("--bad-rows - can't write to stdout; name a file, or use --bad-rows skip")
-    bad_rows = text.bad_rows
     if dry_run and bad_rows not in ("error", "skip"):
         check_unused(bad_rows, "the bad rows of an earlier load")
         bad_rows = "skip"
-    if sort_by is not None and not _names(sort_by):
+    if options.sort_by is not None and not _names(options.sort_by):
         raise ValueError("--sort-by is empty; name a column, or leave out the option")
     data = read(
         where,
-        sql=sql,
-        format=format,
-        delimiter="\0" if text.null else text.delimiter,
-        quote=text.quote,
-        escape=text.escape,
-        header=not text.no_header,
-        columns=_names(text.columns),
-        encoding=text.encoding,
-        null_values=_names(text.null_values) or (),
+        sql=options.sql,
+        format=found_format,
+        delimiter="\0" if options.null else options.delimiter,
+        quote=options.quote,
+        escape=options.escape,
+        header=not options.no_header,
+        columns=_names(options.columns),
+        encoding=options.encoding,
+        null_values=_names(options.null_values) or (),
         bad_rows=bad_rows,
-        max_row_bytes=text.max_row_bytes,
-        limit=limit,
-        sort_by=_names(sort_by) or (),
-        skip_truncated=skip_truncated,
+        max_row_bytes=options.max_row_bytes,
+        limit=options.limit,
+        sort_by=_names(options.sort_by) or (),
+        skip_truncated=options.skip_truncated,
     )
     try:
         yield data
@@ -164,18 +165,16 @@ def counted_bad_rows(data: Any, end: Ending) -> Iterator[None]:
 
 
 @contextmanager
-def retried(
-    source: str, inapplicable: Sequence[object], limit: int | None
-) -> Iterator[RejectsFile]:
-    """Open a rejects file as a source; refuse the options in ``inapplicable``."""
+def retried(source: str, options: SourceOptions) -> Iterator[RejectsFile]:
+    """Open a rejects file as a source; refuse all options but ``--limit``."""
     if source == "-":
         raise ValueError("--from-rejects reads its source twice; give the path of a file")
-    if any(option is not None for option in inapplicable):
+    if options != SourceOptions(limit=options.limit):
         raise ValueError(
             "--from-rejects reads a file that --rejects wrote; leave out --sql, --sort-by, "
             "--format, --skip-truncated and the options for text files"
         )
-    yield read_rejects(source, limit=limit)
+    yield read_rejects(source, limit=options.limit)
 
 
 def is_read_once(source: str) -> bool:

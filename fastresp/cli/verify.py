@@ -7,14 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..encode.template import Template
-from ..load.verifying.report import (
-    Difference,
-    VerifyReport,
-    difference_line,
-)
+from ..load.verifying.report import Difference, VerifyReport, difference_line
 from ..load.verifying.verify import VerifyOptions, verify
 from ..sources.blocking import write_all
-from ..sources.files import Format
 from . import options
 from .command_line import command
 from .ending import Ending, ending, progress_of, standard_output
@@ -22,7 +17,7 @@ from .exit_codes import Exit
 from .json_log import json_log
 from .sources import (
     Nulls,
-    TextOptions,
+    SourceOptions,
     check_templates,
     counted_bad_rows,
     fields_of,
@@ -56,12 +51,7 @@ STDOUT = Path("-")
 def verify_command(
     source: str,
     templates: tuple[str, ...],
-    format: Format | None,  # noqa: A002
     nulls: Nulls,
-    sql: str | None,
-    sort_by: str | None,
-    limit: int | None,
-    skip_truncated: bool,
     log: str,
     as_json: bool,
     **values: Any,
@@ -92,11 +82,8 @@ def verify_command(
             arguments["differences"] = _print_difference
         VerifyOptions(**arguments)  # raises before the source is opened
         check_templates(templates)
-        source_data = opened(
-            source, sql=sql, sort_by=sort_by, format=format, text=TextOptions(**values),
-            limit=limit, skip_truncated=skip_truncated, templates=templates,
-        )  # fmt: skip
-        with source_data as data, counted_bad_rows(data, end):
+        opening = opened(source, SourceOptions(**values), templates)
+        with opening as data, counted_bad_rows(data, end):
             if lines is not None:
                 lines.of(data, arguments["server"]).begin()
             template = template_for(data, templates)
