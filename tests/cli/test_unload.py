@@ -237,7 +237,7 @@ def test_progress_on_a_terminal(client: redis.Redis, tmp_path: Path) -> None:
             shown += piece
     os.close(ours)
     assert b"1 row  0.0 MB" in shown
-    assert "1 row written to" in shown
+    assert b"1 row written to" in shown
 
 
 def test_output_may_be_a_device(client: redis.Redis) -> None:
