@@ -235,7 +235,7 @@ class Transport:
 
     @property
     def running(self) -> bool:
-        """Whether a connection is open."""
+        """Whether a connection is open, or was lost and will be reopened."""
         raise NotImplementedError
 
     @property

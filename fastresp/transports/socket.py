@@ -81,7 +81,7 @@ class SocketTransport(Transport):
 
     @property
     def running(self) -> bool:
-        return self.lanes.running
+        return self.lanes.running or bool(self.lanes.lost)
 
     @property
     def made(self) -> int:

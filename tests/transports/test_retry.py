@@ -67,6 +67,30 @@ def test_connections_that_are_closed(
         assert sum(client.hlen(f"hash:{key}") for key in range(KEYS)) == ROWS
 
 
+@pytest.mark.parametrize("connections", [1, 3])
+def test_source_that_raises_while_connections_are_lost(
+    insert: Insert, server: LocalServer, connections: int
+) -> None:
+    """The commands of all earlier rows are resent before the exception is raised."""
+    count, failure = 6_001, ValueError("of the source")
+
+    def source() -> Iterator[tuple[int, int]]:
+        yield from zip(range(count), range(count), strict=True)
+        cut(client)
+        raise failure
+
+    with redis.Redis.from_url(server.url) as client:
+        with pytest.raises(ValueError, match="of the source") as caught:
+            insert(
+                source(), "SET key:{0} {1}", server=server.url, retry="idempotent",
+                connections=connections,
+            )  # fmt: skip
+        assert caught.value is failure
+        report: fastresp.Report = failure.report  # type: ignore[attr-defined]
+        assert (report.rows, report.commands, report.replies) == (count,) * 3
+        assert (report.in_doubt, report.unsent, client.dbsize()) == (0, 0, count)
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("connections", [1, 3])
 def test_in_doubt(server: LocalServer, connections: int) -> None:
