@@ -30,19 +30,9 @@ from .files.resp import CommandSource, RespEncoder, RespFile
 from .several_tables import frames_of
 
 __all__ = [
-    "Data",
-    "Encoder",
-    "as_source",
-    "encoding",
-    "fewer_rows",
-    "files_of",
-    "is_columns",
-    "lines_of",
-    "place_of",
-    "release",
-    "released",
-    "row_writer",
-]
+    "Data", "Encoder", "as_source", "encoding", "fewer_rows", "files_of", "is_columns",
+    "lines_of", "place_of", "release", "released", "row_writer",
+]  # fmt: skip
 
 # The minimum size of a chunk with a rate limit: a few rows, so that not every row is a chunk.
 MIN_CHUNK_BYTES = 2048

@@ -12,13 +12,7 @@ from typing import Any
 
 from ...outcome.errors import SourceError
 
-__all__ = [
-    "Block",
-    "UnclosedFile",
-    "BorrowedObjects",
-    "MetadataOnly",
-    "PrivateBytes",
-]
+__all__ = ["Block", "UnclosedFile", "BorrowedObjects", "MetadataOnly", "PrivateBytes"]
 
 CLOSE_SECONDS = 1.0
 

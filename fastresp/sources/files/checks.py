@@ -18,15 +18,9 @@ from .input import name_of
 from .remote import RemotePath, current
 
 __all__ = [
-    "PACKED_BEGINNINGS",
-    "EarlierOutput",
-    "InitialState",
-    "binary_format",
-    "check_address_space",
-    "check_not_read",
-    "check_text",
-    "check_unused",
-]
+    "PACKED_BEGINNINGS", "EarlierOutput", "InitialState", "binary_format",
+    "check_address_space", "check_not_read", "check_text", "check_unused",
+]  # fmt: skip
 
 # Supported compressions. A Zstandard file may begin with a skippable frame (pzstd).
 PACKED_BEGINNINGS = {

@@ -19,13 +19,7 @@ from ..blocking import read_some
 from .checks import InitialState
 from .resp import CommandSource, RespFile
 
-__all__ = [
-    "CommandsFile",
-    "RejectsFile",
-    "argument_of",
-    "read_rejects",
-    "arguments_of_line",
-]
+__all__ = ["CommandsFile", "RejectsFile", "argument_of", "read_rejects", "arguments_of_line"]
 
 BLOCK_BYTES = 1 << 20
 # An argument of a line consists of text without quotes, and of quoted parts; a space follows each

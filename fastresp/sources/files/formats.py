@@ -31,16 +31,9 @@ from .remote import is_remote
 from .schemas import validated
 
 __all__ = [
-    "OpenFile",
-    "checksums_of",
-    "columns_of",
-    "detect_format",
-    "open_file",
-    "open_text",
-    "estimated_rows",
-    "metadata_of",
-    "row_count",
-]
+    "OpenFile", "checksums_of", "columns_of", "detect_format", "open_file", "open_text",
+    "estimated_rows", "metadata_of", "row_count",
+]  # fmt: skip
 
 BATCH_ROWS = 16384
 # Number of positions in a file at which lines are counted, to estimate the number of all lines:

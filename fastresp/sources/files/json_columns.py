@@ -32,13 +32,7 @@ from .json_rows import (
 from .json_text import mark_numbers, unmark
 from .reading import NUMBER, ColumnRequest, Need, Reading
 
-__all__ = [
-    "TypedRows",
-    "fit_to_placeholder",
-    "nested_item_error",
-    "convert_numbers",
-    "infer_field",
-]
+__all__ = ["TypedRows", "fit_to_placeholder", "nested_item_error", "convert_numbers", "infer_field"]
 
 EXACT_INTEGERS = 2**53
 LARGE_INTEGERS = pa.decimal128(38, 0)

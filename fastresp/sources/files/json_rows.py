@@ -18,23 +18,10 @@ from .json_text import WRONG_ENCODING, mark_numbers
 from .reading import BLOCK_BYTES, Reading
 
 __all__ = [
-    "DOCUMENT",
-    "MAX_DEPTH",
-    "OBJECT_ADVICE",
-    "TYPES_ADVICE",
-    "KINDS_ADVICE",
-    "BadLine",
-    "ParsedRows",
-    "Rows",
-    "next_block",
-    "parse_options",
-    "parse_type",
-    "parse_marked",
-    "rebuilt",
-    "split_rows",
-    "strings_of",
-    "parse_in_halves",
-]
+    "DOCUMENT", "MAX_DEPTH", "OBJECT_ADVICE", "TYPES_ADVICE", "KINDS_ADVICE", "BadLine",
+    "ParsedRows", "Rows", "next_block", "parse_options", "parse_type", "parse_marked",
+    "rebuilt", "split_rows", "strings_of", "parse_in_halves",
+]  # fmt: skip
 
 # Maximum nesting, as in DuckDB and RedisJSON. Arrow's parser overflows its stack at a depth of less
 # than 20,000.

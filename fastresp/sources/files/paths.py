@@ -16,17 +16,9 @@ from ...outcome.passwords import masked_url
 from .remote import is_pattern, is_remote, path_of, remote_files
 
 __all__ = [
-    "FORMATS",
-    "Format",
-    "Path",
-    "SUFFIXES",
-    "Source",
-    "exists",
-    "files_of",
-    "format_of",
-    "names_no_format",
-    "pattern_of",
-]
+    "FORMATS", "Format", "Path", "SUFFIXES", "Source", "exists", "files_of", "format_of",
+    "names_no_format", "pattern_of",
+]  # fmt: skip
 
 Path: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = Path | Sequence[Path] | IO[bytes]

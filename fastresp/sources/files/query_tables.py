@@ -19,15 +19,9 @@ from .partitions import Partitions, folders_of
 from .schemas import one_schema
 
 __all__ = [
-    "as_name",
-    "check_distinct",
-    "columns_of_all",
-    "in_zones",
-    "parquet_select",
-    "reads_others",
-    "tables_of",
-    "with_aliases",
-]
+    "as_name", "check_distinct", "columns_of_all", "in_zones", "parquet_select", "reads_others",
+    "tables_of", "with_aliases",
+]  # fmt: skip
 
 # Parts of the names of DuckDB's functions that read files.
 READING = ("read", "scan", "glob", "sniff", "query")

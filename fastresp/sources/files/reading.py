@@ -16,22 +16,10 @@ from ...outcome.messages import Hint, Message
 from .input import Input, StopEvent, name_of
 
 __all__ = [
-    "DEFAULT_OPTIONS",
-    "BLOCK_BYTES",
-    "BadRows",
-    "Batches",
-    "ConvertedFile",
-    "FileOptions",
-    "FileSet",
-    "FORMAT_NAMES",
-    "NUMBER",
-    "Need",
-    "ROW_BYTES",
-    "Reading",
-    "ColumnRequest",
-    "line_blocks",
-    "option_error",
-]
+    "DEFAULT_OPTIONS", "BLOCK_BYTES", "BadRows", "Batches", "ConvertedFile", "FileOptions",
+    "FileSet", "FORMAT_NAMES", "NUMBER", "Need", "ROW_BYTES", "Reading", "ColumnRequest",
+    "line_blocks", "option_error",
+]  # fmt: skip
 
 # A row of CSV must fit in a block. Flights as CSV: a process that reads them peaks at
 # 126 MiB with blocks of 1 MiB, 129 MiB with 2, 155 MiB with 4; throughput is the same.

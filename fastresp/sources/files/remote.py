@@ -14,17 +14,9 @@ from ...outcome.errors import SourceError
 from ...outcome.passwords import cause_shown, is_secret, masked, masked_url
 
 __all__ = [
-    "RemoteFile",
-    "RemotePath",
-    "RemoteState",
-    "current",
-    "is_pattern",
-    "is_remote",
-    "open_remote",
-    "path_of",
-    "remote_files",
-    "state_of",
-]
+    "RemoteFile", "RemotePath", "RemoteState", "current", "is_pattern", "is_remote",
+    "open_remote", "path_of", "remote_files", "state_of",
+]  # fmt: skip
 
 # URL schemes have at least two letters; a Windows drive has one.
 REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)

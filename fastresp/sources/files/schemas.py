@@ -11,13 +11,7 @@ from pyarrow import types
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
 
-__all__ = [
-    "cast",
-    "validated",
-    "one_schema",
-    "one_type",
-    "same_schema",
-]
+__all__ = ["cast", "validated", "one_schema", "one_type", "same_schema"]
 
 TEXT = (types.is_string, types.is_large_string, types.is_string_view)
 BYTES = (types.is_binary, types.is_large_binary, types.is_binary_view)
