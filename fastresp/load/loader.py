@@ -262,12 +262,13 @@ class BaseLoader:
             raise
         finally:
             self._due = monotonic() + CHUNK_SECONDS
+            if self._state == "running":  # not in a forked child
+                self._state = "open"
             if self._load.over:
                 self._error = error
                 self._abandoning.detach()
-            if self._state == "running":  # not in a forked child
-                ended = "complete" if self.report.ended_before else "ended"
-                self._state = ended if self._load.over else "open"
+                if self._state == "open":
+                    self._state = "complete" if self.report.ended_before else "ended"
 
     def _is_open(self) -> bool:
         """Return whether rows can be written; False if there is nothing to load.
