@@ -11,8 +11,8 @@ from typing import Any
 from ..outcome.errors import CommandError, LeaseError
 from ..outcome.report import counted
 from ..transports.driver import Steps
+from .at_most_once import AtMostOnce
 from .connection import Arguments
-from .popping import AtMostOnce
 from .scripts import ACK, PUT_BACK, TAKE, keys_of, run
 
 __all__ = ["AtLeastOnce"]

@@ -19,9 +19,9 @@ from ..transports.base import UNAWAITED
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Pull, Steps
 from .at_least_once import AtLeastOnce
+from .at_most_once import AtMostOnce
 from .connection import ListConnection, SlotMoved, SlotOwner
 from .popped_items import PoppedItems
-from .popping import AtMostOnce
 from .push import Push, Pushed, checked_items
 from .settings import Settings
 

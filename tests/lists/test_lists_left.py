@@ -15,7 +15,7 @@ from redis.crc import key_slot
 
 import fastresp
 import fastresp.aio
-from fastresp.lists.popping import WAIT_S
+from fastresp.lists.at_most_once import WAIT_S
 from fastresp.lists.settings import Settings as ListSettings
 from fastresp.server.local_server import LocalServer
 

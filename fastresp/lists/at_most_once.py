@@ -1,4 +1,4 @@
-"""Pop items from a list: prefetch them, and store them until the caller gets them."""
+"""Pop items so that each is delivered at most once, and request them in advance."""
 
 from __future__ import annotations
 
