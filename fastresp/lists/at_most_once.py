@@ -1,4 +1,4 @@
-"""Pop items so that each is delivered at most once, and request them in advance."""
+"""Pop items, each at most once: prefetch them, and store them until the caller gets them."""
 
 from __future__ import annotations
 

@@ -9,11 +9,7 @@ from itertools import islice
 from typing import Any, Literal, Protocol, TypeAlias
 
 from ..encode.fields import Absent, Field, Items, Pairs, Row
-from ..encode.template import (
-    Template,
-    TemplateLike,
-    as_template,
-)
+from ..encode.template import Template, TemplateLike, as_template
 from ..encode.writer import CHUNK_BYTES, Writer
 from ..outcome.command_error import RowLocator
 from ..outcome.errors import CheckpointError, SourceError, TemplateError

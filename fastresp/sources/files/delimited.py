@@ -19,7 +19,7 @@ from ...outcome.messages import Hint, Message
 from ...outcome.report import counted
 from .input import Input
 from .quotes import CheckedText, Dialect, dialect_of
-from .reading import BLOCK_BYTES, Batches, ConvertedFile, FileOptions, Reading
+from .reading import BLOCK_BYTES, Batches, FileOptions, Reading
 
 __all__ = ["OTHER_DELIMITERS", "checked_text", "header_of", "open_delimited"]
 
@@ -191,7 +191,7 @@ class DelimitedRows:
         self._bad = reading.bad
         self._mark = text.dialect.delimiter * len(names) + secrets.token_hex(16)
         self._failed = False
-        self._file = Input(ConvertedFile(text.file, self._marked), reading.stopped)
+        self._file = text.file.converted(self._marked)
         self._reader: pa.RecordBatchReader | None = None
         try:
             if self._file.peek():  # Arrow refuses to read a file without lines

@@ -18,15 +18,7 @@ from .checks import PACKED_BEGINNINGS, check_address_space, check_text
 from .columnar import IPC_FILE, IpcFile, has_checksums, ipc_stream, open_parquet
 from .delimited import header_of, open_delimited
 from .input import Input
-from .reading import (
-    DEFAULT_OPTIONS,
-    FORMAT_NAMES,
-    Batches,
-    ConvertedFile,
-    Reading,
-    line_blocks,
-    option_error,
-)
+from .reading import DEFAULT_OPTIONS, FORMAT_NAMES, Batches, Reading, line_blocks, option_error
 from .remote import is_remote
 from .schemas import validated
 
@@ -244,7 +236,7 @@ def _decode(data: Input, kind: str | None, reading: Reading) -> Input:
                 Message(message, Hint("encoding", ...), " to its encoding, such as 'latin-1'")
             ) from error
 
-    return Input(ConvertedFile(data, decoded), data.stopped)
+    return data.converted(decoded)
 
 
 def detect_format(head: bytes) -> str:

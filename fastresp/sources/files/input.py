@@ -9,7 +9,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -158,6 +158,10 @@ class Input:
         """Make all further reads return no bytes."""
         self._ended_early = True
 
+    def converted(self, convert: Callable[[bytes], bytes]) -> Input:
+        """Return an input with the bytes that ``convert`` returns: see ConvertedFile."""
+        return Input(ConvertedFile(self, convert), self.stopped)
+
     def arrow_file(self, *, ahead: bool = False) -> ArrowFile:
         """Return a file object for Arrow; if ``ahead``, Arrow reads in its own threads."""
         file = ArrowFile(self, self._borrowed if ahead else None)
@@ -249,6 +253,30 @@ class ArrowFile:
 
     def close(self) -> None:
         """Do nothing: the opener of the file closes it."""
+
+
+class ConvertedFile:
+    """A binary file whose bytes are converted while they are read; the source of an Input.
+
+    Args:
+        convert: converts a block; at the end of the file, it receives an empty block.
+    """
+
+    def __init__(self, data: Input, convert: Callable[[bytes], bytes]) -> None:
+        self.name = data.name
+        self._data = data
+        self._convert = convert
+        self._ready = b""
+        self._ended = False
+
+    def read(self, size: int) -> bytes:
+        while not self._ready and not self._ended:
+            block = self._data.read(size)
+            self._ended = not block
+            if block or not self._data.stopped.is_set():
+                self._ready = self._convert(block)
+        piece, self._ready = self._ready[:size], self._ready[size:]
+        return piece
 
 
 def name_of(file: Any) -> str:

@@ -39,14 +39,7 @@ from .json_rows import (
 )
 from .json_split import Split, fields_of, names_of
 from .json_text import ArrayLines, mark_numbers
-from .reading import (
-    BLOCK_BYTES,
-    Batches,
-    ConvertedFile,
-    Need,
-    Reading,
-    line_blocks,
-)
+from .reading import BLOCK_BYTES, Batches, Need, Reading, line_blocks
 
 __all__ = ["ValueRows", "open_json"]
 
@@ -57,7 +50,7 @@ def open_json(data: Input, reading: Reading, schema: pa.Schema | None) -> Batche
     data.put_back(head)
     reading.has_lines = head.lstrip()[:1] != b"["
     if not reading.has_lines:
-        data = Input(ConvertedFile(data, ArrayLines().feed), data.stopped)
+        data = data.converted(ArrayLines().feed)
     blocks = line_blocks(data, b"\n", reading.options.max_row_bytes)
     first = next_block(blocks, 0) or b""
     rows: Rows

@@ -12,7 +12,7 @@ from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
 from .csv_text import Quotes
 from .input import Input
-from .reading import BLOCK_BYTES, ConvertedFile, FileOptions
+from .reading import BLOCK_BYTES, FileOptions
 
 __all__ = ["CheckedText", "Dialect", "dialect_of"]
 
@@ -137,7 +137,7 @@ class CheckedText:
                 dialect.delimiter.encode(), dialect.quote.encode(), dialect.escape.encode(),
                 dialect.returns,
             )  # fmt: skip
-            self.file = Input(ConvertedFile(data, self._check), data.stopped)
+            self.file = data.converted(self._check)
 
     def _check(self, block: bytes) -> bytes:
         quotes = self._quotes

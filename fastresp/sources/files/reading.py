@@ -16,7 +16,7 @@ from ...outcome.messages import Hint, Message
 from .input import Input, StopEvent, name_of
 
 __all__ = [
-    "DEFAULT_OPTIONS", "BLOCK_BYTES", "BadRows", "Batches", "ConvertedFile", "FileOptions",
+    "DEFAULT_OPTIONS", "BLOCK_BYTES", "BadRows", "Batches", "FileOptions",
     "FileSet", "FORMAT_NAMES", "NUMBER", "Need", "ROW_BYTES", "Reading", "ColumnRequest",
     "line_blocks", "option_error",
 ]  # fmt: skip
@@ -271,30 +271,6 @@ class Batches(NamedTuple):
     schema: Any
     batches: Iterator[Any]
     close: Callable[[], object] = lambda: None
-
-
-class ConvertedFile:
-    """A binary file whose bytes are converted while they are read; the source of an Input.
-
-    Args:
-        convert: converts a block; at the end of the file, it receives an empty block.
-    """
-
-    def __init__(self, data: Input, convert: Callable[[bytes], bytes]) -> None:
-        self.name = data.name
-        self._data = data
-        self._convert = convert
-        self._ready = b""
-        self._ended = False
-
-    def read(self, size: int) -> bytes:
-        while not self._ready and not self._ended:
-            block = self._data.read(size)
-            self._ended = not block
-            if block or not self._data.stopped.is_set():
-                self._ready = self._convert(block)
-        piece, self._ready = self._ready[:size], self._ready[size:]
-        return piece
 
 
 def line_blocks(data: Input, end: bytes, max_bytes: int) -> Iterator[bytes]:
