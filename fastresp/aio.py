@@ -123,8 +123,8 @@ def _chunks(data: Data | AsyncIterable[Any], template: TemplateLike, options: Op
 class Loader(BaseLoader):
     """Load rows that are written one at a time; returned by ``loader``.
 
-    Use it in an ``async with`` statement; see ``fastresp.Loader``. Several tasks may write. Rows
-    are also sent while no row is written, after at most 20 ms.
+    Use it in an ``async with`` statement; see ``fastresp.Loader``. Several tasks may write. If no
+    more rows are written, the last rows are sent after at most 20 ms.
 
     A cancellation in the block, or of a call, ends the load: the connections are closed
     immediately, and the CancelledError has the report as its ``report`` attribute.
@@ -139,7 +139,7 @@ class Loader(BaseLoader):
         if self._lock.locked():
             await self._call(partial(self._put, row))
             return
-        try:  # encode the row without the lock, which takes as long
+        try:  # encode the row without the lock, which would take as long as encoding
             due = self._put(row)
         except BaseException as error:
             shorten(error)

@@ -84,7 +84,7 @@ class AtMostOnce:
         return [("MULTI",), ("LRANGE", key, *first), ("LTRIM", key, *keep), ("EXEC",)]
 
     def _wait_for_item(self, seconds: float) -> Steps[bool]:
-        """Wait for an item with a blocking command, and hold it; return False if none arrived."""
+        """Wait for an item with a blocking command, and store it; return False if none arrived."""
         # Servers before 6.0 accept only whole seconds.
         seconds = seconds if self._accepts_count else math.ceil(seconds)
         [reply] = yield from self.calling(("B" + self._pop, self.settings.name, seconds))

@@ -175,7 +175,7 @@ class RowLoad(Load):
 
 
 class BaseLoader:
-    """What ``Loader`` and its asyncio form share.
+    """The base class of ``Loader`` and of its asyncio form.
 
     A loader is ``new`` until its block is entered, then ``open``, ``running`` while the load runs,
     and ``ended``. It is ``complete`` if an earlier load has loaded all rows, and ``inherited`` in a
@@ -315,9 +315,9 @@ class Loader(BaseLoader):
     def write(self, row: Any) -> None:
         """Write a row, as ``mass_insert`` accepts it: a dict, a tuple or a list, for example.
 
-        The row is encoded immediately, so it may be changed later. Encoded rows are sent when they
-        have 512 KiB, and by the first call that is made 2 ms after rows were last sent. Waits while
-        the server is slower than the rows, so memory stays bounded. Before a pause, call
+        The row is encoded immediately, so it may be changed later. Encoded rows are sent in chunks:
+        at 512 KiB, or by the first call at least 2 ms after the previous chunk. Waits while the
+        server is slower than this program, so memory stays bounded. Before a pause, call
         ``flush()``.
 
         If a checkpoint is resumed, write all rows again: rows that were loaded before are skipped.

@@ -251,7 +251,7 @@ class Chunks:
             self._merger = make()
 
     def _new_router(self, answers: Answers | None, make: Callable[[], Merger] | None) -> Router:
-        """Return a router to the connections of the load, and in a cluster of each node.
+        """Return a router to the load's connections; in a cluster, to each node's connections.
 
         Each connection is a lane. If ``in_order``, the router has an additional lane for commands
         without a key.
@@ -342,7 +342,7 @@ class Chunks:
             self._ready.extend(chain.from_iterable(map(call, (self._gatherer.flush,))))
 
     def _store(self, routed: Iterator[Chunk]) -> None:
-        """Put routed commands into transactions, if there are any; otherwise they are ready."""
+        """Gather routed commands for transactions; without transactions, the chunks are ready."""
         if self._gatherer is None:
             self._ready.extend(routed)
         else:

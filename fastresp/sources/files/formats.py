@@ -157,7 +157,7 @@ def open_text(source: Any, kind: str | None, reading: Reading) -> Iterator[Input
 
 
 def metadata_of(path: str, kind: str) -> OpenFile | None:
-    """Open and close a file with columns, and perhaps rows, in its metadata; None for others."""
+    """Return a closed file with its metadata: columns, perhaps rows; None for other formats."""
     if is_remote(path):
         known = kind == "parquet"
     else:

@@ -260,7 +260,7 @@ class TableColumns(Described):
     Reading ends when Arrow releases the last stream.
 
     Args:
-        start: starts to read, when the first stream is wanted.
+        start: starts the read; called when the first stream is requested.
 
     Attributes:
         source_pass: the pass over the files, once the first stream was returned.
