@@ -100,12 +100,12 @@ class Ledger:
     @property
     def sent(self) -> int:
         """Number of commands to resend that are in doubt: they were sent, and may have run."""
-        return sum(unit.sent for unit in self.units)
+        return sum(unit.sent for _, unit in self._unsorted)
 
     @property
     def unsent(self) -> int:
         """Number of commands to resend that have not run."""
-        return sum(unit.command_count - unit.sent for unit in self.units)
+        return sum(unit.command_count - unit.sent for _, unit in self._unsorted)
 
     @property
     def units(self) -> list[ResendUnit]:
@@ -114,8 +114,11 @@ class Ledger:
 
     @property
     def _sorted(self) -> list[tuple[Key, ResendUnit]]:
-        found = [(key, each) for key, each in self.entries.items() if isinstance(each, ResendUnit)]
-        return sorted(found, key=lambda each: each[1].place)
+        return sorted(self._unsorted, key=lambda each: each[1].place)
+
+    @property
+    def _unsorted(self) -> Iterator[tuple[Key, ResendUnit]]:
+        return ((key, each) for key, each in self.entries.items() if isinstance(each, ResendUnit))
 
     def add(self, entries: Mapping[Key, ResendUnit | Counts]) -> None:
         """Add units, or the counts of a lane."""
