@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from ..outcome.messages import Hint, Message, above_zero
 from ..resp.slots import Rules
@@ -42,12 +42,10 @@ class Settings:
         # The command's name and key also count as arguments.
         if not isinstance(self.batch, int) or not 1 <= self.batch <= MAX_ARGUMENTS - 2:
             raise ValueError(f"batch must be a whole number from 1 to 65,534, not {self.batch!r}")
-        if self.order not in ("fifo", "lifo"):
-            raise ValueError(f"order must be 'fifo' or 'lifo', not {self.order!r}")
-        if self.delivery not in ("at-most-once", "at-least-once"):
-            raise ValueError(
-                f"delivery must be 'at-most-once' or 'at-least-once', not {self.delivery!r}"
-            )
+        for name, values in (("order", get_args(Order)), ("delivery", get_args(Delivery))):
+            if getattr(self, name) not in values:
+                choices = " or ".join(map(repr, values))
+                raise ValueError(f"{name} must be {choices}, not {getattr(self, name)!r}")
         if self.maxlen is not None and not (isinstance(self.maxlen, int) and self.maxlen > 0):
             raise ValueError(f"maxlen must be a whole number above 0, or None, not {self.maxlen!r}")
         if not isinstance(self.lease, (int, float)) or not 0.1 <= self.lease < math.inf:

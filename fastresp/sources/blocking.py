@@ -24,24 +24,18 @@ def write_all(file: Any, data: Buffer) -> None:
     """Write all of the data, in as many calls as needed."""
     rest = memoryview(data).cast("B")
     while rest:
-        written = _written(file, rest)
+        try:
+            written: int | None = file.write(rest)
+            if written is None and not isinstance(file, io.RawIOBase):
+                return  # a file-like object that returns nothing
+        except BlockingIOError as error:
+            written = getattr(error, "characters_written", 0) or None
         if written is None:
             wait_until(file, POLLOUT)
         elif written == 0:
             raise OSError(errno.EIO, "the file accepts no more bytes: its write() returned 0")
         else:
             rest = rest[written:]
-
-
-def _written(file: Any, data: memoryview) -> int | None:
-    """Call write() once; return the number of bytes written, or None if the file would block."""
-    try:
-        written: int | None = file.write(data)
-    except BlockingIOError as error:
-        return getattr(error, "characters_written", 0) or None
-    if written is None and not isinstance(file, io.RawIOBase):
-        return len(data)  # a file-like object that returns nothing
-    return written
 
 
 def read_some(file: Any, size: int) -> bytes:

@@ -17,6 +17,8 @@ POLARS = 1, 38
 # Formats that store the types of columns. For CSV and JSON, pyarrow infers the types from the
 # beginning of each file.
 TYPED = ("parquet", "ipc", "arrow", "feather", "orc")
+# The text types of Arrow, which all have the same values.
+TEXT = {"string", "large_string", "string_view"}
 
 
 def is_table(value: object) -> bool:
@@ -195,12 +197,7 @@ def may_be(kind: Any, wanted: Any) -> bool:
     if all(str(each).startswith("list<") for each in (kind, wanted)):
         inner, other = kind.value_type, wanted.value_type
         return bool(inner == other) or may_be(inner, other)
-    return str(kind) == "null" or (is_text(kind) and is_text(wanted))
-
-
-def is_text(kind: Any) -> bool:
-    """Return whether an Arrow type is a text type; all text types have the same values."""
-    return str(kind) in ("string", "large_string", "string_view")
+    return str(kind) == "null" or {str(kind), str(wanted)} <= TEXT
 
 
 def scanned(dataset: Any) -> Any:
