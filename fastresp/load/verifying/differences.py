@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeAlias
 
-from .values import Location, Locations, location_of, replace_part, same_document
+from .values import Location, location_of, replace_part, same_document
 
 __all__ = ["Candidate", "Differences", "apply_recheck", "missing_items", "repairable"]
 
-# Identifies a value in the server: the key, the group of the item in the key, and the item's name.
-Slot: TypeAlias = tuple[bytes, str, bytes | int | None]
+# Identifies a value in the server: the key, the group of the item in the key, and the item's name;
+# for a part of a document, its location, if the path names only one.
+Slot: TypeAlias = tuple[bytes, str, bytes | int | Location | None]
 
 # The groups whose items are counted per key.
 COUNTED = ("field", "member", "score")
@@ -61,7 +62,10 @@ class Candidate:
 
     @property
     def slot(self) -> Slot:
-        return self.key, self.group, None if self.group in ("time", "count") else self.name
+        if self.group in ("time", "count"):
+            return self.key, self.group, None
+        location = location_of(self.name) if self.group == "document" else None
+        return self.key, self.group, self.name if location is None else location
 
     @property
     def memory(self) -> int:
@@ -120,8 +124,9 @@ class Differences:
         self._by_key: dict[bytes, set[Slot]] = {}
         # By key: the differences that an expiry of the key would explain.
         self._missing_by_key: dict[bytes, set[Slot]] = {}
-        # Documents and their parts, by location.
-        self._documents = Locations()
+        # Documents and their parts, by key and each location that contains them, itself included;
+        # None for a part whose location is unknown.
+        self._within: dict[tuple[bytes, Location | None], set[Slot]] = {}
         # Keys with differences from which later rows remove items.
         self._keys_with_removals: set[bytes] = set()
         self.types: dict[bytes, bytes] = {}
@@ -143,23 +148,34 @@ class Differences:
     ) -> bool:  # fmt: skip
         """Store a difference; return whether the maximum number or memory is reached."""
         candidate = Candidate(kind, row, key, group, name, wanted, found, size)
-        self._drop(candidate.slot)  # keeps the order of the rows
-        self._candidates[candidate.slot] = candidate
-        self._by_key.setdefault(key, set()).add(candidate.slot)
-        if kind == "missing" or (group == "time" and found < 0):
-            self._missing_by_key.setdefault(key, set()).add(candidate.slot)
-        if group == "document":
-            self._documents.add(candidate.slot, location_of(name))
+        slot = candidate.slot
+        self._drop(slot)  # keeps the order of the rows
+        self._candidates[slot] = candidate
+        for sets, of in self._sets(candidate, slot):
+            sets.setdefault(of, set()).add(slot)
         self._bytes += candidate.memory
         return len(self._candidates) >= self._max_differences or self._bytes >= self._max_bytes
 
-    def overwrite(self, key: bytes, group: str, name: bytes | None, creates: bool) -> None:
+    def _sets(self, candidate: Candidate, slot: Slot) -> Iterator[tuple[dict[Any, set[Slot]], Any]]:
+        """Yield each dict of sets that has the slot, and the key of its set."""
+        key, group, name = slot
+        yield self._by_key, key
+        if candidate.kind == "missing" or (group == "time" and candidate.found < 0):
+            yield self._missing_by_key, key
+        if isinstance(name, tuple):
+            yield from ((self._within, (key, name[:size])) for size in range(len(name) + 1))
+        elif group == "document":
+            yield self._within, (key, None)
+
+    def overwrite(
+        self, key: bytes, group: str, name: bytes | Location | None, creates: bool
+    ) -> None:
         """Forget the differences of a value that a later row writes or removes.
 
         Args:
             key: the key.
             group: as in Candidate.
-            name: as in Candidate.
+            name: as in Slot.
             creates: whether the row creates a missing key; if not, the row only removes an item.
         """
         if key not in self._by_key:
@@ -172,24 +188,31 @@ class Differences:
 
     def update_document(self, key: bytes, path: bytes, part: bytes) -> None:
         """Update the differences of a document after a later row wrote a part of it."""
-        self.overwrite(key, "document", path, creates=True)
         location = location_of(path)
-        uncertain = self._documents.uncertain(key, location)
+        self.overwrite(key, "document", path if location is None else location, creates=True)
+        uncertain = [*self._within.get((key, None), ())]
+        if location is None:
+            uncertain += self._within.get((key, ()), ())
         self.unknown_documents += len(uncertain)
-        for slot in [*uncertain, *self._documents.within(key, location)]:
+        for slot in [*uncertain, *self._within.get((key, location), ())]:
             self._drop(slot)
-        for slot, inner in self._documents.around(key, location):
-            before = self._candidates[slot]
-            try:
-                after = apply_write(before, inner, part)
-            except ValueError:
-                after = None
-                self.unknown_documents += 1
-            if after is None:
-                self._drop(slot)
-            else:
-                self._bytes += after.memory - before.memory
-                self._candidates[slot] = after
+        for size in range(len(location or ())):
+            outer, inner = location[:size], location[size:]  # type: ignore[index]
+            before = self._candidates.get((key, "document", outer))
+            if before is not None:
+                self._update_part(before, inner, part)
+
+    def _update_part(self, before: Candidate, location: Location, part: bytes) -> None:
+        try:
+            after = apply_write(before, location, part)
+        except ValueError:
+            after = None
+            self.unknown_documents += 1
+        if after is None:
+            self._drop(before.slot)
+        else:
+            self._bytes += after.memory - before.memory
+            self._candidates[before.slot] = after
 
     def forget_missing(self, key: bytes) -> None:
         """Forget the missing items of a key that may have expired before a later row created it."""
@@ -214,13 +237,10 @@ class Differences:
         if candidate is None:
             return
         self._bytes -= candidate.memory
-        for by_key in (self._by_key, self._missing_by_key):
-            if slots := by_key.get(slot[0]):
-                slots.discard(slot)
-                if not slots:
-                    del by_key[slot[0]]
-        if candidate.group == "document":
-            self._documents.remove(slot, location_of(candidate.name))
+        for sets, of in self._sets(candidate, slot):
+            sets[of].discard(slot)
+            if not sets[of]:
+                del sets[of]
 
     def candidates(self) -> list[Candidate]:
         """Return all differences, and keys with too many items, in the order of the source.

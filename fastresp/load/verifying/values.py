@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 __all__ = [
     "Location",
-    "Locations",
     "location_of",
     "replace_part",
     "same_document",
@@ -80,53 +78,6 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(_same, a, b))
     return bool(a == b)
-
-
-class Locations:
-    """Finds documents or parts that differ, by the location that a later row writes.
-
-    A document or part is identified by its slot: see differences.py.
-    """
-
-    def __init__(self) -> None:
-        # By key and location (None if unknown): slots at the location, and slots at or below it.
-        self._at: dict[tuple[bytes, Location | None], set[Any]] = {}
-        self._in: dict[tuple[bytes, Location | None], set[Any]] = {}
-
-    def _sets(self, slot: Any, location: Location | None) -> Iterator[tuple[Any, Any]]:
-        key = slot[0]
-        yield self._at, (key, location)
-        for size in range(0 if location is None else len(location) + 1):
-            yield self._in, (key, location and location[:size])
-
-    def add(self, slot: Any, location: Location | None) -> None:
-        """Add the slot of a document or part that differs; the location is None if unknown."""
-        for sets, name in self._sets(slot, location):
-            sets.setdefault(name, set()).add(slot)
-
-    def remove(self, slot: Any, location: Location | None) -> None:
-        """Remove a slot."""
-        for sets, name in self._sets(slot, location):
-            sets[name].discard(slot)
-            if not sets[name]:
-                del sets[name]
-
-    def uncertain(self, key: bytes, location: Location | None) -> list[Any]:
-        """Return the slots for which it is unknown whether a write to a location changes them."""
-        unknown = [*self._at.get((key, None), ())]
-        return [*unknown, *self._in.get((key, ()), ())] if location is None else unknown
-
-    def within(self, key: bytes, location: Location | None) -> list[Any]:
-        """Return the slots at or below a location."""
-        return [] if location is None else [*self._in.get((key, location), ())]
-
-    def around(self, key: bytes, location: Location | None) -> list[tuple[Any, Location]]:
-        """Return the slots of parts that contain a location, each with the location in the part."""
-        return [
-            (slot, location[size:])
-            for size in range(len(location))
-            for slot in self._at.get((key, location[:size]), ())
-        ] if location else []  # fmt: skip
 
 
 def location_of(path: bytes) -> Location | None:
