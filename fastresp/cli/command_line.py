@@ -90,32 +90,24 @@ class Option(click.Option):
         *,
         help: str,  # noqa: A002
         section: str = OPTIONS,
-        show_default: bool | str | None = None,
+        show_default: str | None = None,
         **settings: Any,
     ) -> None:
-        if show_default is None:
-            show_default = settings.get("default") is not None
-        shown = plain(show_default) if isinstance(show_default, str) else show_default
-        super().__init__(param_decls, help=plain(help), show_default=shown, **settings)
+        default = settings.get("default")
+        if show_default is None and default is not None:
+            show_default = f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
         self.section = section
         self.marked = help
-        self.marked_default = ""
-        if isinstance(show_default, str):
-            self.marked_default = show_default
-        elif show_default:
-            self.marked_default = f"`{self._shown_default()}`"
+        self.marked_default = show_default or ""
+        shown = plain(self.marked_default) or None
+        super().__init__(param_decls, help=plain(help), show_default=shown, **settings)
 
     def get_help_extra(self, ctx: click.Context) -> Any:
         extra = super().get_help_extra(ctx)
         extra.pop("range", None)
         if isinstance(self.show_default, str):
             extra["default"] = self.show_default
-        elif self.show_default:
-            extra["default"] = self._shown_default()
         return extra
-
-    def _shown_default(self) -> str:
-        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
 
 
 class Argument(click.Argument):

@@ -80,7 +80,6 @@ def _memory_in_use(inquiry: Inquiry) -> str:
 
 
 def _node_lines(found: DryRun) -> list[str]:
-    """Return a line about the share of each primary in a cluster."""
     lines = ["Share of each primary of the cluster:"]
     for node in found.nodes[:NODES_SHOWN]:
         commands = f"{node.share:.0%} of the commands"

@@ -180,7 +180,6 @@ def _code(error: BaseException, report: Report | VerifyReport | None) -> Exit:
 
 
 def _message(error: BaseException) -> str:
-    """Return the error message for an exception."""
     match error:
         case KeyboardInterrupt() | click.Abort():
             return "terminated" if terminated() else "interrupted"

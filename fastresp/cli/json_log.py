@@ -137,7 +137,6 @@ def _without_data(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def log(event: str, level: int = logging.INFO, **fields: Any) -> None:
-    """Log an event."""
     LOGGER.log(level, event, extra={"fields": fields})
 
 

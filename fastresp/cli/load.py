@@ -251,7 +251,6 @@ def _arguments(values: dict[str, Any], as_json: bool) -> dict[str, Any]:
 
 
 def _print_reject(error: CommandError) -> None:
-    """Write a failed command to standard output."""
     write_all(standard_output(), reject_line(error).encode())
 
 

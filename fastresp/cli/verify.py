@@ -112,7 +112,6 @@ def verify_source(
 
 
 def _print_difference(difference: Difference) -> None:
-    """Write a difference to standard output."""
     write_all(standard_output(), difference_line(difference).encode())
 
 

@@ -78,7 +78,6 @@ class StateReader:
         self.connection.disconnect()
 
     def info(self) -> dict[str, str]:
-        """Return all fields of INFO."""
         return parse_info(self.ask("INFO", "all"))
 
     def slow_log(self) -> list[Any]:

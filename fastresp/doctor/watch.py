@@ -155,7 +155,6 @@ class Watcher:
         self._own, self._own_bytes = 0, 0  # counts of the doctor's commands since begin()
 
     def begin(self) -> None:
-        """Read the counters at the start."""
         reader = self._reader
         self._last = max((int(entry[0]) for entry in reader.slow_log()), default=-1)
         self._own_id = reader.ask("CLIENT", "ID")  # server 5.0 and later

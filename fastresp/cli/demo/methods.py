@@ -125,7 +125,6 @@ class PlainCli:
         self.output = server.folder / "redis-cli-output"
 
     def identity(self) -> Client:
-        """Return the name and version that the program prints."""
         words = output_of(self.program, "--version").decode(errors="replace")
         said = re.search(r"((?:redis|valkey)-cli) (\d[\w.]*)", words)
         name, version = said.groups() if said else (Path(self.program).name, "")

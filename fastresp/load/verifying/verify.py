@@ -340,12 +340,10 @@ class Verification:
         ]
 
     def locate_core(self) -> VerifySteps:
-        """Find the lines of the rows that differ."""
         rows = {each.row for each in self._differing}
         self._lines = yield from finding_lines(self._chunks.data, rows)
 
     def conclude(self) -> None:
-        """Complete the report."""
         report, found = self._update_report(), self._found
         rows = set()
         for each in self.differences():
