@@ -278,7 +278,7 @@ def test_redis_cli_is_not_for_asyncio(server: LocalServer) -> None:
 def test_source_that_fails_after_a_row_that_cannot_be_encoded(
     server: LocalServer, client: redis.Redis
 ) -> None:
-    """The row's error is raised first, as without asyncio: no row is lost silently."""
+    """The row's error is raised first, and the source is read no further, as without asyncio."""
 
     async def failing() -> AsyncIterator[tuple[str, object]]:
         for i in range(20):
@@ -287,10 +287,7 @@ def test_source_that_fails_after_a_row_that_cannot_be_encoded(
 
     with pytest.raises(fastresp.EncodeError, match="row 10") as caught:
         asyncio.run(fastresp.aio.mass_insert(failing(), "SET {0} {1}", server=server.url))
-    first = caught.value.__context__
-    while first is not None and first.__context__ is not None:
-        first = first.__context__
-    assert isinstance(first, ArithmeticError)
+    assert not isinstance(caught.value.__context__, ArithmeticError)
     assert caught.value.report.rows == client.dbsize() == 10  # type: ignore[attr-defined]
 
 

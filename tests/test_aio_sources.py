@@ -208,3 +208,24 @@ def test_rows_that_could_not_be_sent_are_released(server: LocalServer) -> None:
         assert held() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "merge"}, {"connections": 3}])
+def test_a_source_that_changes_its_row(
+    server: LocalServer, client: redis.Redis, options: dict[str, Any]
+) -> None:
+    """Each row is encoded before the source continues, as without asyncio."""
+
+    async def rows() -> AsyncIterator[dict[str, int]]:
+        row = {"id": 0}
+        for row["id"] in range(100):
+            yield row
+
+    async def main() -> None:
+        await fastresp.aio.mass_insert(rows(), "SET {id} {id}", server=server.url, **options)
+        assert (await fastresp.aio.verify(rows(), "SET {id} {id}", server.url)).same
+        replies = fastresp.aio.iter_replies(rows(), "GET {id}", server.url)
+        assert [int(reply) async for reply in replies] == list(range(100))
+
+    asyncio.run(main())
+    assert client.dbsize() == 100
