@@ -33,8 +33,13 @@ NOT_UTF8 = Message("convert it, for example with ", Hint("encoding", "latin-1"))
 
 
 def open_delimited(data: Input, kind: str, reading: Reading) -> Batches:
-    text = checked_text(data, kind, reading.options)
-    rows = DelimitedRows(text, _distinct_names(text, kind, reading.options), reading)
+    text, options = checked_text(data, kind, reading.options), reading.options
+    names = _column_names(text, kind, options)
+    duplicate = next((name for name, count in Counter(names).items() if name and count > 1), None)
+    if duplicate is not None:
+        where = "in the first line; rename one" if options.header else Hint("columns", ..., "in")
+        raise SourceError(Message(f"two columns are named {duplicate!r} ", where))
+    rows = DelimitedRows(text, names, reading)
     return Batches(rows.schema, rows.batches(), rows.close)
 
 
@@ -52,15 +57,6 @@ def checked_text(data: Input, kind: str, options: FileOptions) -> CheckedText:
 
 
 # The names of the columns.
-
-
-def _distinct_names(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
-    names = _column_names(text, kind, options)
-    duplicate = next((name for name, count in Counter(names).items() if name and count > 1), None)
-    if duplicate is not None:
-        where = "in the first line; rename one" if options.header else Hint("columns", ..., "in")
-        raise SourceError(Message(f"two columns are named {duplicate!r} ", where))
-    return names
 
 
 def _column_names(text: CheckedText, kind: str, options: FileOptions) -> list[str]:

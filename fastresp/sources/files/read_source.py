@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import IO, Literal, TypedDict, Unpack, overload
+from typing import IO, Any, Literal, TypedDict, Unpack, overload
 
 from ...outcome.messages import Hint, Message
 from ...outcome.tracebacks import public
@@ -14,7 +14,7 @@ from .checks import check_not_read
 from .command_files import CommandsFile
 from .paths import FORMATS, Format, Path, Source, exists, files_of, format_of, pattern_of
 from .reading import DEFAULT_OPTIONS, ROW_BYTES, FileOptions, FileSet, option_error
-from .remote import RemotePath, is_remote, open_remote, path_of
+from .remote import is_remote, open_remote, path_of
 from .resp import RespFile
 from .table import Table
 
@@ -208,11 +208,8 @@ def read(
         if options != DEFAULT_OPTIONS:
             text = " is for rows of text, but this file contains commands; leave it out"
             raise ValueError(Message(Hint(_first_set(options), ...), text))
-        one = _single_source(source)
-        if isinstance(one, RemotePath):
-            one = open_remote(one, ranges=True)  # type: ignore[assignment]
         file_type = CommandsFile if format == "commands" else RespFile
-        return file_type(one, limit=limit, skip_truncated=skip_truncated)
+        return file_type(_single_source(source), limit=limit, skip_truncated=skip_truncated)
     if skip_truncated:
         option, resp = Hint("skip_truncated"), Hint("format", "resp")
         raise ValueError(Message(option, " is for RESP files; use ", resp, " if this is one"))
@@ -280,7 +277,7 @@ def _is_resp(source: Source) -> bool:
     return path_of(os.fspath(source)).lower().endswith(".resp")
 
 
-def _single_source(source: Source) -> Path | IO[bytes]:
+def _single_source(source: Any) -> Any:
     if isinstance(source, Sequence) and not isinstance(source, str):
         raise ValueError("files of commands are loaded one at a time; pass one path, not a list")
-    return files_of(source)[0] if is_remote(source) else source
+    return open_remote(files_of(source)[0], ranges=True) if is_remote(source) else source
