@@ -134,8 +134,9 @@ class RetryFilter(Filter):
         return received
 
     def counts(self, window: Window, counts: Counts) -> Counts:
-        commands = counts.commands + len(self._dropped)
-        return self._ledger.counts_of(self._lane) or counts._replace(commands=commands)
+        if self._dropped:
+            counts = counts._replace(commands=counts.commands + len(self._dropped))
+        return self._ledger.counts_of(self._lane) or counts
 
     def resend(
         self, window: Window, units: Sequence[tuple[Key, ResendUnit]], start: Position
