@@ -60,16 +60,12 @@ def _lines(found: DryRun, asked: str) -> list[str]:
     if asked:
         lines.append(f"fastresp will ask for confirmation, unless you add --yes: {asked}")
     if found.problems:
-        lines += ["", "Problems found:", *_problems(found)]
+        lines += ["", "Problems found:", *(f"- {in_options(each)}" for each in found.problems)]
     else:
         part = "" if sample.whole else f" in the first {counted(sample.rows, 'row')}"
         but = "; permissions could not be checked" if found.rights_unknown else ""
         lines.append(f"No problems found{part}{but}.")
     return [*lines, "This was a dry run: nothing was sent."]
-
-
-def _problems(found: DryRun) -> list[str]:
-    return [f"- {in_options(each)}" for each in found.problems]
 
 
 def _memory_in_use(inquiry: Inquiry) -> str:

@@ -101,18 +101,16 @@ def load(
 
     Commands that delete data, such as DEL, need a confirmation on the terminal, or `--yes`.
     """
-    flags = LoadFlags(**fields_of(LoadFlags, values))
     source_options = SourceOptions(**fields_of(SourceOptions, values))
     if from_rejects:
-        run(retried(source, source_options), templates, flags, values)
+        run(retried(source, source_options), templates, values)
         return
     # The load writes the file of bad rows, and the verification only skips them.
     bad_rows = "error" if source_options.bad_rows == "error" else "skip"
     reopen = partial(opened, source, replace(source_options, bad_rows=bad_rows), templates)
     run(
-        opened(source, source_options, templates, dry_run=flags.dry_run),
+        opened(source, source_options, templates, dry_run=values["dry_run"]),
         templates,
-        flags,
         values,
         None if is_read_once(source) else reopen,
         confirms=source != "-" or bool(templates),
@@ -136,16 +134,14 @@ def send(source: str, **values: Any) -> None:
     while it is sent. Commands that delete data need a confirmation on the terminal, or `--yes`,
     unless they come from standard input.
     """
-    flags = LoadFlags(**fields_of(LoadFlags, values))
     found = SourceOptions(**fields_of(SourceOptions, values))
     data = opened(source, replace(found, format=found.format or "resp"))
-    run(data, (), flags, values | {"nulls": "error"}, confirms=source != "-")
+    run(data, (), values | {"nulls": "error"}, confirms=source != "-")
 
 
 def run(
     source: AbstractContextManager[Any],
     texts: Sequence[str],
-    flags: LoadFlags,
     values: dict[str, Any],
     reopen: Callable[[], AbstractContextManager[Any]] | None = None,
     *,
@@ -156,12 +152,12 @@ def run(
     Args:
         source: opens the source.
         texts: the templates.
-        flags: options of the command.
-        values: the other options, by name.
+        values: the options, by name.
         reopen: opens the source a second time, for the verification; None if this is impossible.
         confirms: whether to ask for confirmation before commands that delete data. False if
             standard input has whole commands, because a pipe can't be read beforehand.
     """
+    flags = LoadFlags(**fields_of(LoadFlags, values))
     with json_log(flags.log == "json") as log, ending(as_json=flags.as_json, log=log) as end:
         # Report mistakes on the command line before files or servers are opened.
         if flags.verify and reopen is None:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from ...encode.template import TemplateLike, as_template
 from ...outcome.messages import Hint, Message
-from ...outcome.report import counted
+from ...outcome.report import Report, counted
 from ...outcome.tracebacks import public
 from ...server.options import Nulls, Options, arguments_of
 from ...server.settings import Server, ServerLike
@@ -258,7 +258,10 @@ class Verification:
     def run(self) -> VerifySteps:
         """Compare, recheck, repair, and find the lines of the rows that differ."""
         yield Pull(partial(check_source, self._chunks, self.options), self._chunks.blocks)
-        with self._live_report() as show:
+        progress: Any = self.options.progress
+        if callable(progress):
+            progress = partial(self._call_with_report, progress)
+        with reporting(progress, self._chunks.data) as show:
             yield from self._compare(self._comparison, self._chunks, show)
         self._undone = "not all differences were rechecked"
         yield from self._recheck_all()
@@ -274,15 +277,8 @@ class Verification:
         core = VerifyCore(self._server, options.timeout, comparison, options.max_reply_bytes, show)
         return compare_core(core, chunks)
 
-    @contextmanager
-    def _live_report(self) -> Iterator[Show | None]:
-        """Yield the function to call with the live report; None if no progress is shown."""
-        progress = self.options.progress
-        if callable(progress):
-            yield lambda _: progress(self._update_report())
-        else:
-            with reporting(progress, self._chunks.data) as show:
-                yield show
+    def _call_with_report(self, function: Callable[[VerifyReport], object], _: Report) -> None:
+        function(self._update_report())
 
     def _update_report(self) -> VerifyReport:
         report, comparison = self.report, self._comparison
