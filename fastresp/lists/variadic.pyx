@@ -45,14 +45,16 @@ def gather(source, list batch, Py_ssize_t max_items, Py_ssize_t max_bytes, doubl
     cdef double now, last = monotonic()
     cdef double deadline = last + seconds
     for item in source:
-        batch.append(item)
         count += 1
         if PyBytes_CheckExact(item):
             size += PyBytes_GET_SIZE(item)
         elif PyUnicode_CheckExact(item):
             size += PyUnicode_GET_LENGTH(item)
         else:
+            if isinstance(item, (bytearray, memoryview)):
+                item = unchanging(item)
             size += PyObject_LengthHint(item, 32)
+        batch.append(item)
         if count >= max_items or size >= max_bytes:
             return True
         if count >= until:
@@ -64,6 +66,12 @@ def gather(source, list batch, Py_ssize_t max_items, Py_ssize_t max_bytes, doubl
             last = now
             until = count + step
     return False
+
+
+cdef object unchanging(item):
+    """Copy a buffer of bytes, which the source may fill again; return other objects unchanged."""
+    view = memoryview(item)
+    return view.tobytes() if view.ndim == 1 and view.format in ("B", "b", "c") else item
 
 
 # Memory of a list array, which the pointers in the array refer to.

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -332,3 +333,19 @@ print(count, checksum.hexdigest(), peak)
         expected.update(b"".join(b"%016d" % i for i in range(start, start + 10_000)))
     assert (int(count), checksum) == (10_000_000, expected.hexdigest())
     assert int(peak) < 64 << 10
+
+
+def test_a_source_that_fills_its_buffer_again(server: LocalServer, client: redis.Redis) -> None:
+    def items(view: bool) -> Iterator[bytearray | memoryview]:
+        item = bytearray(2)
+        for number in range(10, 100):
+            item[:] = b"%d" % number
+            yield memoryview(item) if view else item
+
+    buffer = fastresp.ListBuffer("list", server=server.url)
+    for view in (False, True):
+        buffer.push(items(view))
+    expected = [b"%d" % number for number in range(10, 100)]
+    assert client.lrange("list", 0, -1) == expected * 2
+    with memoryview(b"123456789") as numbers, pytest.raises(fastresp.EncodeError):
+        buffer.push([numbers.cast("?")])
