@@ -372,7 +372,7 @@ class Hashes:
             if found is not None:
                 source = await stack.enter_async_context(aclosing(_scanned(found)))
             kind = AsyncChunks if isinstance(source, AsyncIterable) else Chunks
-            fetching = stream(core.fetching(core.chunks_of(source, kind)))
+            fetching = stream(core.fetching(source, kind))
             async for batch in await stack.enter_async_context(aclosing(fetching)):
                 yield self._hashes.counted(batch, core, found)
 

@@ -16,6 +16,7 @@ from typing import Any
 from ..outcome.errors import CommandError, DecodeError, TransportError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
+from ..resp.read import RawReplies
 from ..resp.slots import Rules
 from ..resp.split import arguments
 from ..server.answers import Answers
@@ -36,7 +37,7 @@ from .node_core import NodeCore, RedirectCore, waits_of
 from .reply_core import ReplyCore
 from .unresolved import HOME, Unresolved, refusal_of
 
-__all__ = ["ClusterCore"]
+__all__ = ["ClusterCore", "RawCluster"]
 
 # The limit for replies that wait for earlier replies, in bytes: for all nodes together, and the
 # minimum for one node.
@@ -245,7 +246,7 @@ class ClusterCore:
             yield from self._open()
             busy = self._step() or busy
             before = self.next
-            yield from self.emitting()
+            yield Emit(self.results())
             if self.next > before:
                 busy = True
                 for node in self._all:
@@ -258,9 +259,9 @@ class ClusterCore:
             if not busy:
                 yield from self._waiting()
 
-    def emitting(self) -> Iterator[Emit]:
+    def results(self) -> Iterator[Any]:
         """Yield the results that are ready for the caller."""
-        yield Emit(self.replies())
+        return self.replies()
 
     def replies(self) -> Iterator[Any]:
         """Yield the next replies, in order."""
@@ -508,6 +509,33 @@ class ClusterCore:
             self._nodes[number].detach()
         self.unresolved.moved = False
         return None
+
+
+class RawCluster(ClusterCore):
+    """Returns replies as bytes, in the order of the source, for a parser."""
+
+    def __init__(self, core: ReplyCore, *others: Any, follows: bool) -> None:
+        super().__init__(core, *others, follows=follows)
+        self._raising = False  # check_error() raises instead
+
+    def _node(self, kind: type[Any], server: Server, address: tuple[str, int] | None) -> Any:
+        node = super()._node(kind, server, address)
+        node.reader = node.sink = RawReplies(max_reply_bytes=self._settings["max_reply_bytes"])
+        return node
+
+    def raw_replies(self) -> list[bytes]:
+        """Return the next replies, in order, after a check of the errors among them."""
+        replies = []
+        for reply in self.replies():
+            if type(reply) is CommandError:
+                self.check_error(reply)
+                reply = b"-%b\r\n" % reply.text.encode()
+            replies.append(reply)
+        return replies
+
+    def check_error(self, error: CommandError) -> None:
+        """Raise an error reply, unless the parser accepts it."""
+        raise NotImplementedError
 
 
 def _sleeping(seconds: float) -> Steps[None]:

@@ -22,7 +22,7 @@ from ..sources.source import ArrowHolding, ArrowStreaming
 from ..transports.driver import stream
 from .arrow_out import StringBatch, schema
 from .arrow_out import stream as arrow_stream
-from .hash_core import FetchOptions, HashCore, iter_of, single
+from .hash_core import FetchOptions, HashCore, single
 from .key_pattern import KeyFinder, Pattern, as_pattern
 
 __all__ = ["Columns", "Hashes", "binary_columns", "fetch_hashes"]
@@ -284,16 +284,14 @@ class Hashes(Columns):
         """
         self.rows = self.nbytes = 0
         self.error = None
-        fields = slice(1 if isinstance(self._keys, Pattern) else 0, None)
-        core = HashCore(self._options, self.names[fields], self._text[fields])
-        if isinstance(self._keys, Pattern):
-            core.fields.found = True
-            found = KeyFinder(self._keys, core.server, core.timeout, self._options.slots)
-            return core, found, None
-        if self._taken and iter_of(self._keys) is self._keys:
+        keys = self._keys
+        if isinstance(keys, Pattern):
+            core = HashCore(self._options, self.names[1:], self._text[1:], found=True)
+            return core, KeyFinder(keys, core.server, core.timeout, self._options.slots), None
+        if self._taken and isinstance(keys, Iterator):
             raise SourceError("the keys are an iterator that is used up; pass a list to read again")
         self._taken = True
-        return core, None, single(self._keys)
+        return HashCore(self._options, self.names, self._text), None, single(keys)
 
     def counted(self, batch: StringBatch, core: HashCore, found: KeyFinder | None) -> StringBatch:
         """Return a batch, with the column of keys if there is a pattern; count rows and bytes."""
@@ -309,6 +307,5 @@ class Hashes(Columns):
             if found is not None:
                 pages = stack.enter_context(closing(found.pages()))
                 keys = chain.from_iterable(pages)
-            chunks = core.chunks_of(keys)
-            for batch in stack.enter_context(closing(stream(core.fetching(chunks)))):
+            for batch in stack.enter_context(closing(stream(core.fetching(keys)))):
                 yield self.counted(batch, core, found)

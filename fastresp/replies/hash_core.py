@@ -15,72 +15,27 @@ from ..outcome.errors import (
     SourceError,
 )
 from ..outcome.messages import shortened, with_advice
-from ..resp.read import RawReplies
 from ..resp.split import arguments
 from ..server.options import Options
 from ..server.settings import Server
 from ..sources.chunks import Chunks
-from ..transports.connection import LostConnection
-from ..transports.driver import Blocking, Emit, Step, next_chunk, open_source
+from ..transports.driver import Emit, Step, open_source
 from .arrow_out import StringBatch
-from .cluster_core import ClusterCore
+from .cluster_core import RawCluster
+from .iter_replies import exchange_core
 from .key_pattern import not_text, shown_key
-from .node_core import NodeCore
 from .reply_columns import ReplyColumns
-from .reply_core import ReplyCore, connect
+from .reply_core import ReplyCore
 
 __all__ = [
     "FetchOptions",
     "HashCluster",
     "HashCore",
-    "HashFields",
-    "advising",
-    "iter_of",
-    "key_of",
     "single",
 ]
 
 # A batch also ends at this size.
 BATCH_BYTES = 32 << 20
-
-
-class HashFields:
-    """The fields to read from each hash.
-
-    Attributes:
-        found: whether the keys were found by a pattern.
-    """
-
-    def __init__(self, names: list[str], batch_rows: int) -> None:
-        self.names = names
-        self.batch_rows = batch_rows
-        self.found = False
-
-    def take_batches(self, columns: ReplyColumns, *, rest: bool = False) -> Iterator[StringBatch]:
-        """Remove and yield full batches of rows; if ``rest`` is True, remove and yield all rows."""
-        while rest or columns.rows >= self.batch_rows or columns.nbytes >= BATCH_BYTES:
-            batch = columns.take(self.batch_rows)
-            if batch is None:
-                return
-            yield batch
-
-    def ignores(self, text: str) -> bool:
-        """Return whether to ignore an error: a key changed its type after SCAN found the key."""
-        return self.found and text.startswith("WRONGTYPE ")
-
-    def error(self, text: str, key: bytes, index: int) -> CommandError:
-        """Return the exception for an error reply."""
-        return CommandError(f"{text} (key {shown_key(key)})", index=index)
-
-    def not_text(self, key: bytes, column: int) -> DecodeError:
-        """Return the exception for a value that is not UTF-8."""
-        field = self.names[column]
-        return not_text(f"field {field!r} of key {shown_key(key)}", key, field)
-
-
-def key_of(core: ReplyCore, index: int) -> bytes:
-    """Return the key of a command in flight; ``index`` is the command's index in the window."""
-    return arguments(core.window.command(index)[1])[1]
 
 
 @contextmanager
@@ -93,54 +48,24 @@ def advising() -> Iterator[None]:
         raise
 
 
-class HashCluster(ClusterCore):
-    """Collects the HMGET replies of all nodes as columns.
-
-    Replies are put in order as bytes, and then parsed.
-    """
+class HashCluster(RawCluster):
+    """Collects the HMGET replies of all nodes as columns."""
 
     keeps_commands = True
 
-    def __init__(
-        self,
-        core: ReplyCore,
-        *others: Any,
-        fields: HashFields,
-        columns: ReplyColumns,
-        follows: bool,
-    ) -> None:
-        self._fields = fields
-        self._columns = columns
-        self._nothing = b"*%d\r\n%b" % (len(fields.names), b"$-1\r\n" * len(fields.names))
+    def __init__(self, core: HashCore, *others: Any, follows: bool) -> None:
+        self._core = core
         super().__init__(core, *others, follows=follows)
-        self._raising = False  # emitting() raises errors
 
-    def _node(self, kind: type[NodeCore], server: Server, address: tuple[str, int] | None) -> Any:
-        node = super()._node(kind, server, address)
-        node.reader = node.sink = RawReplies(max_reply_bytes=self._settings["max_reply_bytes"])
-        return node
+    def check_error(self, error: CommandError) -> None:
+        assert error.arguments is not None
+        assert error.index is not None
+        self._core.check_error(error.text, error.arguments[1], error.index)
 
-    def reading(self, chunks: Chunks) -> Generator[Step | Emit, Any, None]:
-        """Send the keys, and yield batches of rows."""
-        failure = yield from self.exchange(chunks)
-        if failure is not None:
-            with advising():
-                raise failure
-        for batch in self._fields.take_batches(self._columns, rest=True):
-            yield Emit([batch])
-
-    def emitting(self) -> Iterator[Emit]:
-        replies = []
-        for reply in self.replies():
-            if type(reply) is CommandError:
-                assert reply.arguments is not None
-                assert reply.index is not None
-                if not self._fields.ignores(reply.text):
-                    raise self._fields.error(reply.text, reply.arguments[1], reply.index)
-                reply = self._nothing
-            replies.append(reply)
+    def results(self) -> Iterator[Any]:
+        core, columns = self._core, self._core.columns
+        replies = self.raw_replies()
         first = self.next - len(replies)
-        columns = self._columns
         try:
             columns.feed(b"".join(replies))
         except ProtocolError:
@@ -148,11 +73,12 @@ class HashCluster(ClusterCore):
             node, _ = self.sender(columns.replies)
             self._lose(node)
             node.reject_reply("HMGET", replies[columns.replies - first])
+        columns.errors.clear()  # raw_replies() has checked the errors
         if columns.invalid is not None:
             row, column = columns.invalid
-            raise self._fields.not_text(arguments(self.sender(row)[1])[1], column)
-        for batch in self._fields.take_batches(columns):
-            yield Emit([batch])
+            raise core.not_text(self.sender(row)[1], column)
+        for batch in core.take_batches():
+            yield batch
             # The time until the caller asks for more does not count towards the timeout.
             self.restart_timeout()
 
@@ -172,9 +98,18 @@ class FetchOptions(NamedTuple):
 
 
 class HashCore(ReplyCore):
-    """A connection that sends HMGET commands and collects the replies as columns."""
+    """A connection that sends HMGET commands and collects the replies as columns.
 
-    def __init__(self, options: FetchOptions, fields: list[str], text: list[bool]) -> None:
+    Args:
+        options: the options.
+        fields: the fields to read from each hash.
+        text: for each field, whether its values must be UTF-8.
+        found: whether the keys were found by a pattern.
+    """
+
+    def __init__(
+        self, options: FetchOptions, fields: list[str], text: list[bool], *, found: bool = False
+    ) -> None:
         super().__init__(
             options.server,
             decode=None,
@@ -182,80 +117,81 @@ class HashCore(ReplyCore):
             timeout=options.timeout,
             max_reply_bytes=options.max_reply_bytes,
         )
-        self.fields = HashFields(fields, options.batch_rows)
-        # Reads from all nodes of a cluster; None if the server is not a cluster.
-        self.cluster: HashCluster | None = None
+        self._fields = fields
+        self._batch_rows = options.batch_rows
+        self._found = found
         self.columns = ReplyColumns(fields, text=text, max_reply_bytes=options.max_reply_bytes)
         self.sink = self.columns
-        self.template = Template("HMGET {0} " + " ".join(map(_quoted, fields)))
-
-    def _of_cluster(self, *others: Any, follows: bool) -> HashCluster:
-        return HashCluster(*others, fields=self.fields, columns=self.columns, follows=follows)
 
     @property
     def received(self) -> int:
-        """The number of bytes of replies received."""
         return super().received if self.cluster is None else self.cluster.received
 
-    def chunks_of(self, keys: Any, kind: type[Chunks] = Chunks) -> Chunks:
-        """Return the chunks of commands that read the keys."""
-        return kind(keys, self.template, Options(timeout=self.timeout))
+    def check_error(self, text: str, key: bytes, index: int) -> None:
+        """Raise an error reply, unless a key changed its type after SCAN found the key."""
+        if not (self._found and text.startswith("WRONGTYPE ")):
+            raise CommandError(f"{text} (key {shown_key(key)})", index=index)
+
+    def not_text(self, command: bytes, column: int) -> DecodeError:
+        """Return the exception for a value that is not UTF-8."""
+        key, field = arguments(command)[1], self._fields[column]
+        return not_text(f"field {field!r} of key {shown_key(key)}", key, field)
 
     def process_replies(self) -> None:
-        """Acknowledge the received replies."""
         columns, sent = self.columns, self.window.sent
         stream = self.stream
         assert stream is not None
         for index, message in columns.errors:
             text = message.decode(errors="replace")
             if index < sent:
-                if self.fields.ignores(text):
-                    continue
-                raise self.fields.error(text, key_of(self, index), index)
-            self.last_reply = shortened(text)
+                _, command = self.window.command(index)
+                self.check_error(text, arguments(command)[1], index)
+            else:
+                self.last_reply = shortened(text)
+        columns.errors.clear()
         if columns.invalid is not None:
             row, column = columns.invalid
-            raise self.fields.not_text(key_of(self, row), column)
+            raise self.not_text(self.window.command(row)[1], column)
         if columns.replies > sent and stream.lost is None:
             stream.give_up(ProtocolError("more replies than commands", self.received))
         self.acknowledge(min(columns.replies, sent))
 
-    def fetching(self, chunks: Chunks) -> Generator[Step | Emit, Any, None]:
-        """Connect, send the keys, and yield batches of rows."""
+    def take_batches(self, *, rest: bool = False) -> Iterator[StringBatch]:
+        """Remove and yield full batches of rows; if ``rest`` is True, remove and yield all rows."""
+        columns = self.columns
+        while rest or columns.rows >= self._batch_rows or columns.nbytes >= BATCH_BYTES:
+            batch = columns.take(self._batch_rows)
+            if batch is None:
+                return
+            yield batch
+
+    def replies(self) -> Iterator[Any]:
+        for batch in self.take_batches():
+            yield batch
+            # The time until the caller asks for more does not count towards the timeout.
+            self.restart_timeout()
+
+    def fetching(self, keys: Any, kind: type[Chunks] = Chunks) -> Generator[Step | Emit, Any, None]:
+        """Connect, send the keys, and yield batches of rows (core).
+
+        Args:
+            keys: the keys.
+            kind: the type of the chunks.
+        """
+        template = Template("HMGET {0} " + " ".join(map(_quoted, self._fields)))
+        chunks = kind(keys, template, Options(timeout=self.timeout))
+        failure = None
         try:
             yield from open_source(chunks)
             check_single(chunks.writer)
-            self.cluster = yield from connect(self, chunks, self._of_cluster)
-            yield from (self if self.cluster is None else self.cluster).reading(chunks)
-        except LostConnection:
-            raise (yield Blocking((self.cluster or self).loss)) from None
-        finally:
-            (self.cluster or self).detach()
-            chunks.close()
-
-    def reading(self, chunks: Chunks) -> Generator[Step | Emit, Any, None]:
-        """Send the keys, and yield batches of rows."""
-        while not (self.ended and self.finished):
-            while not self.ended and not self.window.unsent:
+            failure = yield from exchange_core(self, chunks, HashCluster)
+            if failure is not None:
                 with advising():
-                    chunk = yield from next_chunk(chunks, self)
-                self.ended = chunk is None
-                if chunk is not None:
-                    self.window.add(chunk)
-                self.restart_timeout()
-            before = self.window.acknowledged
-            self.step()
-            yield from self._emitting()
-            if self.window.acknowledged == before and not self.finished:
-                assert self.stream is not None
-                yield [(self.stream, self.wait())]
-        yield from self._emitting(rest=True)
-
-    def _emitting(self, *, rest: bool = False) -> Iterator[Emit]:
-        for batch in self.fields.take_batches(self.columns, rest=rest):
-            yield Emit([batch])
-            # The time until the caller asks for more does not count towards the timeout.
-            self.restart_timeout()
+                    raise failure
+            yield Emit(self.take_batches(rest=True))
+        finally:
+            failure = None  # its traceback refers to this frame, and thus to the data
+            chunks.close()
 
 
 def check_single(writer: Any) -> None:
@@ -285,11 +221,6 @@ def _one(key: Any) -> Any:
     if isinstance(key, ROWS) and len(key) != 1:
         raise TypeError(f"a key must be one value, not {len(key)}: {key!r}")
     return key
-
-
-def iter_of(keys: Any) -> Any:
-    """Return an iterator over the keys; None if the keys are not iterable."""
-    return iter(keys) if hasattr(type(keys), "__iter__") else None
 
 
 def _quoted(text: str) -> str:

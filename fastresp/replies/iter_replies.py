@@ -21,10 +21,14 @@ from ..transports.base import add_report
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Emit, Step, open_source, stream
 from ..transports.locating import locating
+from ..transports.socket import connecting
 from .cluster_core import ClusterCore
-from .reply_core import ReplyCore, connect
+from .reply_core import ReplyCore
 
-__all__ = ["execute", "iter_replies", "one_command", "one_reply", "reply_core", "replying"]
+__all__ = [
+    "exchange_core", "execute", "iter_replies", "one_command", "one_reply", "reply_core",
+    "replying",
+]  # fmt: skip
 
 
 @public
@@ -163,28 +167,64 @@ def reply_core(
     )
 
 
-def replying(one: ReplyCore, chunks: Chunks) -> Generator[Step | Emit, Any, None]:
-    """Connect, and yield replies as they arrive; this is the generator behind ``iter_replies()``.
-
-    Args:
-        one: the connection to use if the server is not a cluster.
-        chunks: the commands.
-    """
+def replying(core: ReplyCore, chunks: Chunks) -> Generator[Step | Emit, Any, None]:
+    """Connect, and yield replies as they arrive (core)."""
     failure = None
-    core: ReplyCore | ClusterCore = one
     try:
-        yield from open_source(chunks)
-        core = (yield from connect(one, chunks, ClusterCore)) or one
-        failure = yield from core.exchange(chunks)
+        failure = yield from exchange_core(core, chunks, ClusterCore)
         if failure is not None:
-            add_report(failure, core.report, str(core.report))
+            report = (core.cluster or core).report
+            add_report(failure, report, str(report))
             raise failure
-    except LostConnection:
-        raise (yield Blocking(core.loss)) from None
     except Exception as error:
         yield from locating(chunks.data, [error])
         raise
     finally:
         failure = None  # its traceback refers to this frame, and thus to the data
-        core.detach()
+
+
+def exchange_core(
+    core: ReplyCore, chunks: Chunks, kind: Callable[..., ClusterCore]
+) -> Generator[Step | Emit, Any, Exception | None]:
+    """Connect, send commands, and yield the results of their replies (core).
+
+    Args:
+        core: the connection to use if the server is not a cluster.
+        chunks: the commands.
+        kind: creates a core that uses all nodes of a cluster.
+
+    Returns:
+        The source's exception; None if the source raised no exception.
+
+    Raises:
+        TransportError, TransportTimeout: the server can't be used, or the connection was lost.
+    """
+    connected: ReplyCore | ClusterCore = core
+    chunks.in_order = True
+    try:
+        yield from open_source(chunks)
+        connections, answers = yield from connecting(core.server, core.timeout)
+        chunks.configure_for(answers)
+        needs = core.server.requirements
+        if answers.cluster and (needs.nodes or needs.follow_redirects):
+            # Don't resend the commands of a transaction: only some of them would be resent.
+            follows = not _has_multi(chunks.template)
+            connected = core.cluster = kind(core, connections, answers, follows=follows)
+        else:
+            if answers.evicts:
+                core.ask_for_sizes()
+            core.attach(connections[0])
+        return (yield from connected.exchange(chunks))
+    except LostConnection:
+        raise (yield Blocking(connected.loss)) from None
+    finally:
+        connected.detach()
         chunks.close()
+
+
+def _has_multi(template: Template | None) -> bool:
+    """Return whether a template has a transaction; rows of commands can't have transactions."""
+    names = [] if template is None else [name for name, *_ in template.commands]
+    return any(
+        isinstance(part, bytes) and part.upper() == b"MULTI" for parts in names for part in parts
+    )

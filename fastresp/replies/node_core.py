@@ -136,7 +136,6 @@ class NodeCore(ReplyCore):
         self.window = NodeWindow()
         self._cluster = cluster
         self.failed = False
-        self._before = 0  # number of bytes received over earlier connections
         self._doubtful: PendingCommand | None = None
         self.waiting_bytes = 0
         self._waiting = 0  # number of received replies that are not yielded yet
@@ -146,18 +145,6 @@ class NodeCore(ReplyCore):
     def report(self) -> Report:
         """The report so far for all nodes."""
         return self._cluster.report
-
-    @property
-    def received(self) -> int:
-        return self._before + super().received
-
-    def detach(self) -> None:
-        stream, sizes = self.stream, self._sizes
-        super().detach()
-        if stream is not None:
-            self._before += stream.received - (sizes.received if sizes else 0)
-            if sizes:
-                sizes.restart()
 
     @property
     def sent_bytes(self) -> int:

@@ -5,11 +5,10 @@ The source index of a command is its index among all commands of the source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Generator, Iterator
+from typing import Any, NoReturn
 
 from ..encode.row_key import RowKeys
-from ..encode.template import Template
 from ..outcome.errors import CommandError, DecodeError, ProtocolError
 from ..outcome.messages import shortened, shown_reply
 from ..outcome.report import Report
@@ -18,22 +17,14 @@ from ..resp.split import arguments
 from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.connection import Connection, LostConnection
-from ..transports.driver import (
-    Emit,
-    Step,
-    Steps,
-    next_chunk,
-)
+from ..transports.driver import Emit, Step, Steps, next_chunk
 from ..transports.filters import ScriptFilter
 from ..transports.resend import Resending
-from ..transports.socket import connecting
 from ..transports.stream import Stream
 from ..transports.window import Window
 from .reply_sizes import ReplySizes
 
-__all__ = ["ReplyCore", "connect"]
-
-T = TypeVar("T")
+__all__ = ["ReplyCore", "undecodable"]
 
 # The limit for bytes of replies in flight, predicted from recent replies: unread replies accumulate
 # in the server's memory.
@@ -58,8 +49,13 @@ class ReplyCore(Connection):
         resending: the policy for resending refused commands, such as commands of scripts.
         max_reply_bytes: a larger reply closes the connection; None for 512 MiB.
         keys: finds the keys of rows, for errors.
+
+    Attributes:
+        cluster: the ClusterCore used in place of this connection; None for a single server.
+        ended: whether there are no more commands.
     """
 
+    cluster: Any = None
     # Few reads per step: the caller takes the received replies between steps.
     max_reads = 4
     # The limit for the predicted bytes of replies in flight.
@@ -97,18 +93,27 @@ class ReplyCore(Connection):
         # commands. And the indices in this list of the refused commands' replies, by source index.
         self._blocked: list[Any] = []
         self._gaps: dict[int, int] = {}
+        self._received = 0  # number of bytes received over earlier connections
         self._counted = 0  # number of bytes of acknowledged replies
         self._average = 1.0
         self._limit = FIRST_IN_FLIGHT
         self._sizes: ReplySizes | None = None
-        # Whether there are no more commands.
         self.ended = False
 
     @property
     def received(self) -> int:
         """The number of bytes received in replies to the source's commands."""
         asked = 0 if self._sizes is None else self._sizes.received
-        return 0 if self.stream is None else self.stream.received - asked
+        return self._received - asked + (0 if self.stream is None else self.stream.received)
+
+    def detach(self) -> None:
+        stream = self.stream
+        super().detach()
+        if stream is not None:
+            self._received += stream.received
+            if self._sizes is not None:
+                self._received -= self._sizes.received
+                self._sizes.restart()
 
     def ask_for_sizes(self) -> None:
         """Query the sizes of replies before sending commands.
@@ -343,39 +348,4 @@ def undecodable(index: int, failure: UnicodeDecodeError) -> DecodeError:
     return DecodeError(
         f"the reply to command {index:,} is not {failure.encoding}: byte {failure.start:,} is "
         f"0x{failure.object[failure.start]:02x}; omit decode= to get bytes, or pass its encoding"
-    )
-
-
-def connect(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T | None]:
-    """Connect to the server, or to all nodes of its cluster.
-
-    Args:
-        core: receives the connection if the server is not a cluster.
-        chunks: the commands to send.
-        kind: creates the ClusterCore of a cluster.
-
-    Returns:
-        The ClusterCore, connected to all nodes; None if ``core`` received the connection.
-
-    Raises:
-        TransportError: the server can't be used.
-    """
-    chunks.in_order = True
-    connections, answers = yield from connecting(core.server, core.timeout)
-    chunks.configure_for(answers)
-    needs = core.server.requirements
-    if answers.cluster and (needs.nodes or needs.follow_redirects):
-        # Don't resend the commands of a transaction: only some of them would be resent.
-        return kind(core, connections, answers, follows=not _has_multi(chunks.template))
-    if answers.evicts:
-        core.ask_for_sizes()
-    core.attach(connections[0])
-    return None
-
-
-def _has_multi(template: Template | None) -> bool:
-    """Return whether a template has a transaction; rows of commands can't have transactions."""
-    names = [] if template is None else [name for name, *_ in template.commands]
-    return any(
-        isinstance(part, bytes) and part.upper() == b"MULTI" for parts in names for part in parts
     )

@@ -12,10 +12,10 @@ from typing import Any
 from ...outcome.errors import CommandError, ProtocolError
 from ...outcome.messages import shortened
 from ...outcome.report import Report
-from ...replies.cluster_core import ClusterCore
-from ...replies.reply_core import ReplyCore, connect
+from ...replies.cluster_core import RawCluster
+from ...replies.iter_replies import exchange_core
+from ...replies.reply_core import ReplyCore
 from ...resp.buffer import Chunk
-from ...resp.read import RawReplies
 from ...server.answers import Answers
 from ...server.options import Options
 from ...server.preflight import Requirements
@@ -23,8 +23,7 @@ from ...server.settings import Server, ServerLike
 from ...sources.async_chunks import AsyncChunks
 from ...sources.chunks import Chunks
 from ...sources.source import Encoder
-from ...transports.connection import LostConnection
-from ...transports.driver import Blocking, Emit, Step, Steps, open_source
+from ...transports.driver import Emit, Step, Steps
 from ...transports.socket import SocketTransport
 from ..mass_insert import loading
 from .comparison import Comparison
@@ -158,37 +157,28 @@ class VerifyCore(ReplyCore):
         return has_memory and super()._wants_more
 
 
-class VerifyCluster(ClusterCore):
+class VerifyCluster(RawCluster):
     """Connections to the nodes of a cluster; compares the replies in the order of the source."""
 
     def __init__(self, core: VerifyCore, *others: Any, follows: bool) -> None:
         self._comparison = core.comparison
         self._show = core.show
         super().__init__(core, *others, follows=True)  # also the commands of transactions
-        self._raising = False  # emitting() raises errors instead
-
-    def _node(self, kind: type[Any], server: Server, address: tuple[str, int] | None) -> Any:
-        node = super()._node(kind, server, address)
-        node.reader = node.sink = RawReplies(max_reply_bytes=self._settings["max_reply_bytes"])
-        return node
 
     @property
     def has_room(self) -> bool:
         return super().has_room and self._comparison.waiting_bytes < MAX_WAITING_BYTES
 
-    def emitting(self) -> Iterator[Emit]:
-        replies = []
-        for reply in self.replies():
-            if type(reply) is CommandError:
-                if not reply.text.startswith("WRONGTYPE") and "wrong Redis type" not in reply.text:
-                    raise add_advice(reply)
-                reply = b"-%b\r\n" % reply.text.encode()
-            replies.append(reply)
-        if replies:
+    def check_error(self, error: CommandError) -> None:
+        if not error.text.startswith("WRONGTYPE") and "wrong Redis type" not in error.text:
+            raise add_advice(error)
+
+    def results(self) -> Iterator[Any]:
+        if replies := self.raw_replies():
             self._comparison.feed(b"".join(replies))
             if self._show is not None:
                 self._show(self.report)
-        yield from ()
+        return iter(())
 
 
 def add_advice(error: CommandError) -> CommandError:
@@ -207,19 +197,12 @@ def compare_core(core: VerifyCore, chunks: Chunks) -> Generator[Step | Emit, Any
         EncodeError, TemplateError: a row can't be encoded or verified.
     """
     failure = None
-    connected: VerifyCore | VerifyCluster = core
     try:
-        yield from open_source(chunks)
-        connected = (yield from connect(core, chunks, VerifyCluster)) or core
-        failure = yield from connected.exchange(chunks)
+        failure = yield from exchange_core(core, chunks, VerifyCluster)
         if failure is not None:
             raise failure
-    except LostConnection:
-        raise (yield Blocking(connected.loss)) from None
     finally:
         failure = None  # its traceback refers to this frame, and thus to the data
-        connected.detach()
-        chunks.close()
 
 
 def repair_core(
