@@ -13,7 +13,7 @@ from ..outcome.errors import CommandError, DecodeError, SourceError, TransportEr
 from ..outcome.messages import LINE_SHOWN, Hint, Message, shortened
 from ..server.preflight import Requirements
 from ..server.settings import Server, ServerLike, as_server
-from .arrow_out import StringBatch
+from .arrow_out import StringBatch, StringColumn
 from .iter_replies import iter_replies
 from .reply_columns import string_column
 from .scan import Scan
@@ -29,12 +29,12 @@ __all__ = [
     "as_reading",
     "check_changed",
     "check_found",
+    "column_of",
     "hashes_of",
-    "is_text",
     "keys_of",
     "not_text",
-    "remember_keys",
     "other_type",
+    "replies_by_key",
     "shown_key",
     "type_of",
 ]
@@ -101,7 +101,7 @@ def check_found(
     """
     kind = kind or "hash"
     where = as_reading(server)
-    with closing(Scan(where, timeout).pages(target.glob, None)) as pages:
+    with closing(Scan(where, timeout, target.glob).pages()) as pages:
         for page in pages:
             for key in page:
                 found = type_of(key, where, timeout)
@@ -129,7 +129,7 @@ def keys_of(
     if target.single:
         yield target.glob.encode()
         return
-    with closing(Scan(server, timeout).pages(target.glob, type_)) as pages:
+    with closing(Scan(server, timeout, target.glob, type_).pages()) as pages:
         seen: set[bytes] = set()
         for page in pages:
             if type_ == "list":
@@ -138,11 +138,23 @@ def keys_of(
             yield from page
 
 
-def remember_keys(keys: Iterable[bytes], kept: deque[bytes]) -> Iterator[bytes]:
-    """Yield keys, and append each key to ``kept``, so that the caller can match replies to keys."""
-    for key in keys:
-        kept.append(key)
-        yield key
+def replies_by_key(
+    keys: Iterable[bytes], command: str, server: Server, timeout: float | None
+) -> Generator[tuple[bytes, Any], None, None]:
+    """Run a command for each key; yield each key with its reply, which may be a CommandError."""
+    sent: deque[bytes] = deque()
+
+    def remembered() -> Iterator[bytes]:
+        for key in keys:
+            sent.append(key)
+            yield key
+
+    replies: Any = iter_replies(
+        remembered(), command, server=server, on_error="collect", timeout=timeout
+    )
+    with closing(replies):
+        for reply in replies:
+            yield sent.popleft(), reply
 
 
 def check_changed(error: CommandError) -> None:
@@ -151,47 +163,36 @@ def check_changed(error: CommandError) -> None:
         raise error
 
 
+@dataclass
 class SkippedKeys:
     """The keys of a pattern that are not hashes.
 
     Attributes:
         count: the number of keys that are not hashes.
-        first: the first key that is not a hash; None if there is no such key.
-        type: the type of the first key.
+        first: the first key that is not a hash, and its type; None if there is no such key.
         deleted: the number of keys that were deleted after SCAN found them.
     """
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.first: bytes | None = None
-        self.type = ""
-        self.deleted = 0
-
-    def add(self, key: bytes, type_: str) -> None:
-        """Count a key that is not a hash, or that was deleted (type ``"none"``)."""
-        if type_ == "none":
-            self.deleted += 1
-            return
-        self.count += 1
-        if self.first is None:
-            self.first, self.type = key, type_
+    count: int = 0
+    first: tuple[bytes, str] | None = None
+    deleted: int = 0
 
 
 def hashes_of(
     keys: Iterable[bytes], skipped: SkippedKeys, server: Server, timeout: float | None
 ) -> Generator[bytes, None, None]:
     """Yield the keys that are hashes; count the other keys in ``skipped``."""
-    kept: deque[bytes] = deque()
-    types: Any = iter_replies(
-        remember_keys(keys, kept), "TYPE {0}", server=server, timeout=timeout, decode=True
-    )
-    with closing(types):
-        for found in types:
-            key = kept.popleft()
-            if found == "hash":
+    with closing(replies_by_key(keys, "TYPE {0}", server, timeout)) as types:
+        for key, found in types:
+            if isinstance(found, CommandError):
+                raise found
+            if found == b"hash":
                 yield key
+            elif found == b"none":
+                skipped.deleted += 1
             else:
-                skipped.add(key, kind_of(found))
+                skipped.count += 1
+                skipped.first = skipped.first or (key, kind_of(found.decode()))
 
 
 # Doubled braces, a placeholder, an unbalanced brace, or text.
@@ -273,20 +274,28 @@ class KeyFinder:
         self.pattern = pattern
         self._server = server
         self.kept: list[bytes] = []
-        self._scan = Scan(server, timeout, slots)
+        self._scan = Scan(server, timeout, pattern.glob, "hash", slots)
 
     def pages(self) -> Generator[list[bytes], None, None]:
         """Yield the keys in pages; each next page is requested in advance."""
-        server, pattern = self._server, self.pattern
-        if pattern.single:
-            self.kept.append(pattern.glob.encode())
+        if self.pattern.single:
+            self.kept.append(self.pattern.glob.encode())
             yield [*self.kept]
             return
-        with closing(self._scan.pages(pattern.glob, "hash")) as found:
+        with closing(self._scan.pages()) as found:
             for page in found:
-                check_keys_of(server, pattern, page)
+                self._check(page)
                 self.kept += page
                 yield page
+
+    def _check(self, keys: list[bytes]) -> None:
+        """Refuse keys that are too short for the pattern."""
+        for key in keys:
+            if len(key) < self.pattern.head + self.pattern.tail:
+                raise TransportError(
+                    f"can't read from the server at {self._server}: SCAN returned "
+                    f"{shown_key(key)}, which does not match the pattern"
+                )
 
     def disconnect(self) -> None:
         """Interrupt a SCAN that another thread waits for."""
@@ -295,23 +304,29 @@ class KeyFinder:
     def with_keys(self, batch: StringBatch, *, text: bool) -> StringBatch:
         """Return the batch with the column of keys prepended."""
         keys, self.kept = self.kept[: len(batch)], self.kept[len(batch) :]
-        pattern = self.pattern
-        try:
-            column = string_column(keys, head=pattern.head, tail=pattern.tail, text=text)
-        except UnicodeDecodeError as error:
-            key = next(key for key in keys if not is_text(key))
-            raise not_text(f"key {shown_key(key)}", key, pattern.column) from error
-        return StringBatch([pattern.column, *batch.names], [column, *batch.columns])
+        column = column_of(keys, keys, self.pattern.column, text=text, pattern=self.pattern)
+        return StringBatch([self.pattern.column, *batch.names], [column, *batch.columns])
 
 
-def check_keys_of(server: Server, pattern: Pattern, keys: list[bytes]) -> None:
-    """Refuse keys that are too short for the pattern."""
-    for key in keys:
-        if len(key) < pattern.head + pattern.tail:
-            raise TransportError(
-                f"can't read from the server at {server}: SCAN returned {shown_key(key)}, which "
-                "does not match the pattern"
-            )
+def column_of(
+    values: list[bytes], keys: list[bytes], name: str, *, text: bool, pattern: Pattern | None = None
+) -> StringColumn:
+    """Return values as a column.
+
+    Args:
+        values: the values.
+        keys: the key of each value, for errors.
+        name: the name of the column.
+        text: whether the values must be UTF-8.
+        pattern: if the values are the keys, the pattern that names the part of a key to return.
+    """
+    head, tail = (pattern.head, pattern.tail) if pattern else (0, 0)
+    try:
+        return string_column(values, head=head, tail=tail, text=text)
+    except UnicodeDecodeError as error:
+        key = next(key for key, value in zip(keys, values, strict=True) if not is_text(value))
+        what = f"key {shown_key(key)}"
+        raise not_text(what if pattern else f"{name} of {what}", key, name) from error
 
 
 def not_text(what: str, key: bytes, column: str) -> DecodeError:

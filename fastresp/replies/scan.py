@@ -60,12 +60,21 @@ class Scan:
         server: the server, or a node of a cluster.
         timeout: seconds to wait for each reply, and for a new owner of a lost node's slots. None
             for no limit for replies, and 30 seconds for a new owner.
+        glob: the pattern.
+        kind: the type of the keys, as TYPE names it; None for any type.
         slots: return only keys of these slots; None for all slots.
     """
 
-    def __init__(self, server: Server, timeout: float | None, slots: range | None = None) -> None:
-        self._server = server
+    def __init__(
+        self,
+        server: Server,
+        timeout: float | None,
+        glob: str,
+        kind: str | None = None,
+        slots: range | None = None,
+    ) -> None:
         self._timeout = timeout
+        self._scan = partial(scan, glob=glob, kind=kind)
         self._slots = slots
         self._connections: list[Any] = []
         self._view = ClusterView(server)
@@ -73,12 +82,8 @@ class Scan:
         self._importing: dict[tuple[str, int], None] = {}
         self._stopped = False
 
-    def pages(self, glob: str, kind: str | None) -> Generator[list[bytes], None, None]:
+    def pages(self) -> Generator[list[bytes], None, None]:
         """Yield pages of keys from all servers in turn, so that the servers work concurrently.
-
-        Args:
-            glob: the pattern.
-            kind: the type of the keys, as TYPE names it; None for any type.
 
         Raises:
             CommandError: a server refuses SCAN.
@@ -95,7 +100,7 @@ class Scan:
             self._connections = [connection for _, connection in opened]
             if topology is not None:
                 self._view.processes.record(opened)
-            scans.extend(self._parts(opened, topology, glob, kind))
+            scans.extend(self._parts(opened, topology))
             while scans:
                 part = scans[0]
                 try:
@@ -111,25 +116,19 @@ class Scan:
                     if part.slots is None or self._stopped or part.restarts >= MAX_RESTARTS:
                         raise failed from error
                     scans.popleft()
-                    scans.extend(
-                        self._retry(part, failed, partial(self._scans_of_owners, part, glob, kind))
-                    )
+                    scans.extend(self._retry(part, failed, self._scans_of_owners))
                     continue
                 if page is None:
                     scans.popleft()
                     part.connection.disconnect()
                     if moved:
-                        scans.extend(self._follow_slots(part, moved, glob, kind))
+                        scans.extend(self._follow_slots(part, moved))
                     continue
                 yield page if part.wanted is None else keys_in(page, part.wanted)
                 scans.rotate(-1)
 
     def _parts(
-        self,
-        opened: list[tuple[Server, Any]],
-        topology: Topology | None,
-        glob: str,
-        kind: str | None,
+        self, opened: list[tuple[Server, Any]], topology: Topology | None
     ) -> Iterator[NodeScan]:
         """Yield the scans of all servers that may have keys of the wanted slots.
 
@@ -147,19 +146,19 @@ class Scan:
                         importing = frozenset(range(SLOTS)) if held is None else held.importing
                         slots = importing.intersection(self._slots)
             if self._slots is None or slots or (slots is None and self._slots):
-                yield NodeScan(server, connection, slots, wanted, scan(connection, glob, kind))
+                yield NodeScan(server, connection, slots, wanted, self._scan(connection))
             else:
                 connection.disconnect()
 
     def _retry(
-        self, part: NodeScan, failed: TransportError, opened: Callable[[], list[NodeScan]]
+        self, part: NodeScan, failed: TransportError, reopen: Callable[[NodeScan], list[NodeScan]]
     ) -> list[NodeScan]:
         """Open the scans that replace a scan, retrying until the timeout; return the new scans.
 
         Args:
             part: the scan to replace.
             failed: why the scan must be replaced.
-            opened: opens and returns the new scans.
+            reopen: returns the new scans.
         """
         assert part.slots is not None
         timeout = self._timeout or MAX_S
@@ -168,7 +167,7 @@ class Scan:
         while not self._stopped and time.monotonic() < end:
             before = len(self._connections)
             try:
-                return opened()
+                return reopen(part)
             except LostData:
                 raise
             except TransportError as error:
@@ -180,7 +179,7 @@ class Scan:
             f"{message}"
         ) from failed
 
-    def _scans_of_owners(self, part: NodeScan, glob: str, kind: str | None) -> list[NodeScan]:
+    def _scans_of_owners(self, part: NodeScan) -> list[NodeScan]:
         """Return scans of a lost node's slots on their current owners."""
         assert part.slots is not None
         self._view.look()
@@ -192,7 +191,7 @@ class Scan:
         scans = []
         for node, owned in slots.items():
             opened = self._connect(node)
-            scans.append(self._replacement(part, *opened, frozenset(owned), glob, kind))
+            scans.append(self._replacement(part, *opened, frozenset(owned)))
         return scans
 
     def _moved(self, part: NodeScan) -> frozenset[int]:
@@ -203,18 +202,15 @@ class Scan:
         self._importing |= dict.fromkeys(held.targets)
         return (part.slots - held.own - held.importing) | (part.slots & held.migrating)
 
-    def _follow_slots(
-        self, part: NodeScan, moved: frozenset[int], glob: str, kind: str | None
-    ) -> list[NodeScan]:
+    def _follow_slots(self, part: NodeScan, moved: frozenset[int]) -> list[NodeScan]:
         """Return scans of moved slots on the nodes that have received or are importing them."""
         message = f"slots {ranges(sorted(moved))} have left the node at {part.server}"
         failed = TransportError(message)
         if part.restarts >= MAX_RESTARTS:
             raise TransportError(f"{message}, and keep moving (wait for the end of the resharding)")
-        moving = part._replace(slots=moved)
-        return self._retry(moving, failed, partial(self._scans_of_moved, moving, glob, kind))
+        return self._retry(part._replace(slots=moved), failed, self._scans_of_moved)
 
-    def _scans_of_moved(self, part: NodeScan, glob: str, kind: str | None) -> list[NodeScan]:
+    def _scans_of_moved(self, part: NodeScan) -> list[NodeScan]:
         """Return scans on the nodes that report that they have the slots of a scan."""
         assert part.slots is not None
         left, scans = set(part.slots), []
@@ -232,7 +228,7 @@ class Scan:
                 left -= held.migrating  # the importing node may have no keys of these slots yet
             elif slots := part.slots & (held.own | held.importing):
                 left -= slots
-                scans.append(self._replacement(part, server, connection, slots, glob, kind))
+                scans.append(self._replacement(part, server, connection, slots))
                 continue
             connection.disconnect()
         if left:
@@ -240,12 +236,11 @@ class Scan:
         return scans
 
     def _replacement(
-        self, part: NodeScan, server: Server, connection: Any, slots: frozenset[int], glob: str,
-        kind: str | None,
-    ) -> NodeScan:  # fmt: skip
+        self, part: NodeScan, server: Server, connection: Any, slots: frozenset[int]
+    ) -> NodeScan:
         """Return a scan of ``server`` that replaces the scan ``part`` for some slots."""
-        found = scan(connection, glob, kind)
-        return NodeScan(server, connection, slots, mask_of(slots), found, part.restarts + 1)
+        pages = self._scan(connection)
+        return NodeScan(server, connection, slots, mask_of(slots), pages, part.restarts + 1)
 
     def _connect(self, node: Address | None) -> tuple[Server, Any]:
         """Connect to a node; raises as ``ClusterView.connect()`` does."""
@@ -271,25 +266,26 @@ class Scan:
 
 def slots_on(server: Server, connection: Any) -> NodeSlots | None:
     """Return which slots a node has, imports and gives away; None if CLUSTER NODES is refused."""
-    import redis
-
-    try:
+    with server.explained():
         return query_slots(server, connection)
-    except (redis.RedisError, OSError) as error:
-        raise server.failure(error) from error
 
 
 def query_slots(server: Server, connection: Any) -> NodeSlots | None:
     """Return the same as ``slots_on()``, but raise the connection's errors unchanged."""
     import redis
 
-    if not is_own(connection):
-        raise TransportError(str(Inherited("connection")))
+    check_own(connection)
     connection.send_command("CLUSTER", "NODES")
     try:
         return node_slots_of(connection.read_response(), server.remap)
     except redis.ResponseError:  # no permission
         return None
+
+
+def check_own(connection: Any) -> None:
+    """Refuse a connection that a parent process opened."""
+    if not is_own(connection):
+        raise TransportError(str(Inherited("connection")))
 
 
 def scan(connection: Any, glob: str, kind: str | None) -> Generator[list[bytes], None, None]:
@@ -299,14 +295,12 @@ def scan(connection: Any, glob: str, kind: str | None) -> Generator[list[bytes],
     how: tuple[Any, ...] = ("MATCH", glob, "COUNT", SCAN_COUNT)
     if kind is not None:
         how += ("TYPE", kind)
-    if not is_own(connection):
-        raise TransportError(str(Inherited("connection")))
+    check_own(connection)
     try:
         connection.send_command("SCAN", 0, *how)
         cursor = None
         while cursor != b"0":
-            if not is_own(connection):
-                raise TransportError(str(Inherited("connection")))
+            check_own(connection)
             cursor, found = _page_of(connection.read_response())
             if cursor != b"0":
                 connection.send_command("SCAN", cursor, *how)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
 from typing import Any
@@ -14,7 +13,6 @@ from ..outcome.tracebacks import public
 from ..server.settings import Server, ServerLike
 from .arrow_out import StringBatch
 from .fetch_hashes import Columns, Hashes, binary_columns, fetch_hashes
-from .iter_replies import iter_replies
 from .key_pattern import (
     FIRST_ENTRIES,
     KINDS,
@@ -25,17 +23,15 @@ from .key_pattern import (
     as_reading,
     check_changed,
     check_found,
+    column_of,
     hashes_of,
-    is_text,
     keys_of,
-    not_text,
     other_type,
-    remember_keys,
+    replies_by_key,
     shown_key,
     type_of,
 )
 from .large_keys import LargeKeyReader
-from .reply_columns import string_column
 
 __all__ = ["FIRST_ENTRIES", "Entries", "as_target", "check_found", "unload"]
 
@@ -145,22 +141,17 @@ def all_fields(
         keys = stack.enter_context(closing(keys_of(target, type_, server, timeout)))
         if not only_hashes:
             keys = stack.enter_context(closing(hashes_of(keys, skipped, server, timeout)))
-        replies: Any = iter_replies(
-            keys, "HKEYS {0}", server=server, on_error="collect", timeout=timeout
-        )
-        for reply in stack.enter_context(closing(replies)):
+        replies = replies_by_key(keys, "HKEYS {0}", server, timeout)
+        for _, reply in stack.enter_context(closing(replies)):
             if isinstance(reply, CommandError):
                 check_changed(reply)
                 continue
             deleted += not reply
             names.update(dict.fromkeys(reply))
             if len(names) > MAX_FIELDS:
-                raise SourceError(
-                    Message(
-                        f"the hashes have more than {MAX_FIELDS:,} different field names; choose "
-                        "some with ",
-                        Hint("fields", ...),
-                    )
+                raise _choose_fields(
+                    f"the hashes have more than {MAX_FIELDS:,} different field names; choose some "
+                    "with "
                 )
     if not names:
         if deleted or skipped.deleted or check_found(target, "hash", server, timeout):
@@ -168,43 +159,47 @@ def all_fields(
                 f"the keys that match {target.glob} have changed while their fields were read; "
                 "unload them again"
             )
-        raise SourceError(
-            Message(
-                f"no hash matches {target.glob}, so the columns are unknown; check the pattern, or "
-                "name the columns with ",
-                Hint("fields", ...),
-            )
+        raise _choose_fields(
+            f"no hash matches {target.glob}, so the columns are unknown; check the pattern, or "
+            "name the columns with "
         )
     if skipped.first is not None:
-        import logging
+        _warn_of(skipped.count, target, *skipped.first)
+    return _column_names(names, target)
 
-        message = "skipped %s of %s (not hashes), such as %s, a %s; unload each type separately"
-        logging.getLogger("fastresp").warning(
-            message,
-            counted(skipped.count, "key"),
-            target.glob,
-            shown_key(skipped.first),
-            skipped.type,
-        )
+
+def _warn_of(count: int, target: Pattern, first: bytes, first_type: str) -> None:
+    import logging
+
+    message = "skipped %s of %s (not hashes), such as %s, a %s; unload each type separately"
+    logging.getLogger("fastresp").warning(
+        message, counted(count, "key"), target.glob, shown_key(first), first_type
+    )
+
+
+def _column_names(fields: Iterable[bytes], target: Pattern) -> list[str]:
+    """Return the names of fields as str.
+
+    Raises:
+        SourceError: a name can't be the name of a column.
+    """
     try:
-        found = [name.decode() for name in names]
+        names = [name.decode() for name in fields]
     except UnicodeDecodeError as error:
-        raise SourceError(
-            Message(
-                f"a hash has a field whose name is not UTF-8, {error.object[:40]!r}; choose others "
-                "with ",
-                Hint("fields", ...),
-            )
+        raise _choose_fields(
+            f"a hash has a field whose name is not UTF-8, {error.object[:40]!r}; choose others "
+            "with "
         ) from error
-    if target.column in found:
-        raise SourceError(
-            Message(
-                f"a hash has a field {target.column!r}, which is also the name of the key's "
-                "column; rename the column, as in 'user:{key_id}', or choose other fields with ",
-                Hint("fields", ...),
-            )
+    if target.column in names:
+        raise _choose_fields(
+            f"a hash has a field {target.column!r}, which is also the name of the key's column; "
+            "rename the column, as in 'user:{key_id}', or choose other fields with "
         )
-    return found
+    return names
+
+
+def _choose_fields(message: str) -> SourceError:
+    return SourceError(Message(message, Hint("fields", ...)))
 
 
 class Entries(Columns):
@@ -252,24 +247,17 @@ class Entries(Columns):
         """Yield the batches."""
         self._columns, self._held = [[] for _ in self.names], 0
         self.changed = 0
-        kept: deque[bytes] = deque()
+        server, timeout = self._server, self._timeout
         with ExitStack() as stack:
-            found = stack.enter_context(
-                closing(keys_of(self._target, self.kind.type, self._server, self._timeout))
+            keys = stack.enter_context(
+                closing(keys_of(self._target, self.kind.type, server, timeout))
             )
-            replies: Any = iter_replies(
-                remember_keys(found, kept),
-                self.kind.first,
-                server=self._server,
-                on_error="collect",
-                timeout=self._timeout,
-            )
-            rest = LargeKeyReader(self._server, self.kind.command, self._timeout)
+            rest = LargeKeyReader(server, self.kind.command, timeout)
             stack.callback(rest.close)
             if self.kind.command is not None:
                 rest.begin()
-            for reply in stack.enter_context(closing(replies)):
-                key = kept.popleft()
+            replies = replies_by_key(keys, self.kind.first, server, timeout)
+            for key, reply in stack.enter_context(closing(replies)):
                 if isinstance(reply, CommandError):
                     check_changed(reply)
                     self.changed += 1
@@ -300,18 +288,13 @@ class Entries(Columns):
         """Remove the added entries, and return them as columns."""
         lists, self._columns = self._columns, [[] for _ in self.names]
         self._held = 0
-        columns = []
-        target = self._target
-        for place, values in enumerate(lists):
-            cut = (target.head, target.tail) if place == 0 else (0, 0)
-            text = self._text[place]
-            try:
-                columns.append(string_column(values, head=cut[0], tail=cut[1], text=text))
-            except UnicodeDecodeError as error:
-                row = next(row for row, value in enumerate(values) if not is_text(value))
-                key, name = lists[0][row], self.names[place]
-                what = f"{name} of key {shown_key(key)}" if place else f"key {shown_key(key)}"
-                raise not_text(what, key, name) from error
+        keys, target = lists[0], self._target
+        columns = [
+            column_of(values, keys, name, text=text, pattern=None if place else target)
+            for place, (values, name, text) in enumerate(
+                zip(lists, self.names, self._text, strict=True)
+            )
+        ]
         return StringBatch(self.names, columns)
 
 

@@ -55,8 +55,8 @@ def half_moved(cluster: LocalCluster, slot: int) -> None:
 def found(cluster: LocalCluster, move: Callable[[], None], slots: range | None = None) -> list[str]:
     """Return the keys found while keys are moved, after the first page of each node."""
     keys: list[str] = []
-    scan = Scan(Server(cluster.url, Requirements(reading=True, nodes=True)), 30, slots)
-    for number, page in enumerate(scan.pages("*", None)):
+    scan = Scan(Server(cluster.url, Requirements(reading=True, nodes=True)), 30, "*", slots=slots)
+    for number, page in enumerate(scan.pages()):
         if number == cluster.primaries:
             move()
         keys += map(bytes.decode, page)
@@ -116,7 +116,7 @@ def test_user_without_cluster_nodes() -> None:
         server = Server(
             f"{cluster.url}?username=reader&password=secret", Requirements(reading=True, nodes=True)
         )
-        keys = [key.decode() for page in Scan(server, 30).pages("*", None) for key in page]
+        keys = [key.decode() for page in Scan(server, 30, "*").pages() for key in page]
         assert sorted(keys) == sorted(EXPECTED)
 
 
@@ -128,8 +128,8 @@ def test_slots_without_an_owner() -> None:
             for client in cluster.clients:
                 client.execute_command("CLUSTER", "DELSLOTS", slot)
 
-        scan = Scan(Server(cluster.url, Requirements(reading=True, nodes=True)), 1)
-        pages = scan.pages("*", None)
+        scan = Scan(Server(cluster.url, Requirements(reading=True, nodes=True)), 1, "*")
+        pages = scan.pages()
         next(pages)
         remove()
         words = rf"slots {slot:,} have left .*; no node serves .* after 1 s: no node reports that"
@@ -149,8 +149,8 @@ def test_each_search_closes_its_connections(monkeypatch: pytest.MonkeyPatch) -> 
         slot = load(cluster)
         source = owner(cluster, slot)
         other = slot + 1 if cluster.serves(source, slot + 1) else slot - 1
-        scan = Scan(Server(cluster.url, Requirements(reading=True, nodes=True)), 2)
-        pages = scan.pages("*", None)
+        scan = Scan(Server(cluster.url, Requirements(reading=True, nodes=True)), 2, "*")
+        pages = scan.pages()
         next(pages)
         moved(cluster, slot)
         for client in cluster.clients:
@@ -199,7 +199,7 @@ def test_wrong_cluster_nodes_reply() -> None:
 
 def test_after_a_fork(cluster: LocalCluster) -> None:
     fastresp.mass_insert((("SET", number, 1) for number in range(100)), server=cluster.url)
-    pages = Scan(Server(cluster.url, Requirements(reading=True, nodes=True)), 5).pages("*", None)
+    pages = Scan(Server(cluster.url, Requirements(reading=True, nodes=True)), 5, "*").pages()
     keys = next(pages)
     child = os.fork()
     if child == 0:
