@@ -251,7 +251,8 @@ class Window:
     @property
     def sent_commands(self) -> int:
         """Number of whole commands sent, including each resent command once more."""
-        return self.counts().sent if self.filters else self._sent_commands
+        # Filters change this number only after the load was stopped or the chunks were dropped.
+        return self._sent_commands if self._held else self.counts().sent
 
     @property
     def _sent_commands(self) -> int:
