@@ -384,8 +384,8 @@ def _connections(first: Counters, second: Counters) -> dict[str, Any]:
 
 
 def _within(seconds: str, window: float) -> bool:
-    """Return whether ``seconds``, from CLIENT LIST, may be less than ``window``.
+    """Return whether the time that CLIENT LIST reports as ``seconds`` may be less than ``window``.
 
-    The server counts changes of the clock's second, so it may report 0.1 s as 1.
+    The server subtracts the seconds of two clock readings, so it may report 0.1 s as 1.
     """
     return int(seconds) - 1 < window

@@ -260,7 +260,7 @@ cdef Py_ssize_t put_fields(
 
 
 cdef int check_left_out(Plan plan, Op op, object row) except -1:
-    """Refuse to leave out a field that the first row lacks: a typo could send a secret."""
+    """Check that the first row has the fields to leave out: a misspelt name would send a secret."""
     names = list(plan.names(op.field, row))
     for field in op.left_out:
         found = field.key in names or str(field.key) in names

@@ -229,7 +229,7 @@ class BaseLoader:
         return True
 
     def _close(self, error: BaseException | None) -> bool:
-        """Request the end of the load; return whether the load must run.
+        """Request the end of the load; return whether the load must still be run to its end.
 
         Args:
             error: the exception of the block.
@@ -315,10 +315,10 @@ class Loader(BaseLoader):
     def write(self, row: Any) -> None:
         """Write a row, as ``mass_insert`` accepts it: a dict, a tuple or a list, for example.
 
-        The row is encoded immediately, so it may be changed later. Encoded rows are sent in chunks:
-        at 512 KiB, or by the first call at least 2 ms after the previous chunk. Waits while the
-        server is slower than this program, so memory stays bounded. Before a pause, call
-        ``flush()``.
+        The row is encoded immediately, so it may be changed later. A call sends the encoded
+        rows as a chunk if they have reached 512 KiB, or if the previous chunk was sent at least
+        2 ms ago. Waits while the server is slower than this program, so memory stays bounded.
+        Before a pause, call ``flush()``.
 
         If a checkpoint is resumed, write all rows again: rows that were loaded before are skipped.
 

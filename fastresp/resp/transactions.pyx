@@ -114,7 +114,7 @@ cdef class BatchedChunk(Chunk):
         return range(first, self.inner.covered(self.firsts[number + 1]))
 
     def elements(self, at):
-        """Return the indices of the replies of ``inner`` that a reply to EXEC contains.
+        """Return which replies to ``inner`` a reply to EXEC contains, as a range of their indices.
 
         The reply to EXEC begins with the replies to the opening commands, and ends with the reply
         to the command that sets the marker.

@@ -41,8 +41,8 @@ def sink_options(
 
     Raises:
         ValueError: an option is unknown or missing, or contains a password, which the engine
-            would show. Or ``exactly_once`` is set, and this process, which must end the job, does
-            not know the server's URL.
+            would show; or ``exactly_once`` is set, and this process does not know the server's
+            URL, which it needs to complete the job.
     """
     known = ("server", "template", "exactly_once", "split", "rejects", "tasks", *OPTIONS)
     found = _options(texts, known)

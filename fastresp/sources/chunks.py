@@ -201,7 +201,7 @@ class Chunks:
         return self._ready
 
     def drain(self) -> Iterator[Chunk]:
-        """Yield each finished chunk, and remove it afterwards: ``next()`` does not return it."""
+        """Yield each finished chunk, then remove it: ``Chunks.next()`` does not return it again."""
         self._drop_delivered()
         self._flush()
         while self._ready:

@@ -30,7 +30,7 @@ cdef enum:
 
 
 cdef class Numbers:
-    """Maps hashes to numbers; the number of a new hash is 0."""
+    """Maps hash values of keys to numbers; the number of a new hash value is 0."""
 
     def __dealloc__(self):
         free(self.entries)
@@ -39,7 +39,7 @@ cdef class Numbers:
         return self.count
 
     cdef Entry *find(self, uint64_t key_hash) except NULL:
-        """Return the entry of a hash; add it if it is missing. Valid until the next call."""
+        """Return the entry of a hash value; add it if missing. Valid until the next call."""
         cdef uint64_t mask, at
         key_hash = key_hash or 1
         if 2 * self.count >= self.room:

@@ -541,9 +541,9 @@ def columns_of(Split split, Py_ssize_t first, Py_ssize_t last, list columns):
         columns: column numbers: 0 for whole rows; names begin at 1.
 
     Returns:
-        The memory, and a tuple for each column: the number of nulls; the positions in the memory at
-        which the validity bitmap (-1 if there are no nulls), the offsets and the text start; and
-        the position at which the text ends.
+        The memory, and a tuple for each column: the number of nulls, and positions in the memory:
+        the start of the validity bitmap (-1 if there are no nulls), the start of the offsets, the
+        start of the text, and the end of the text.
     """
     cdef Py_ssize_t i, size = 0, rows = last - first
     cdef Py_ssize_t bits = aligned((rows + 7) // 8), ends = aligned((rows + 1) * 4)

@@ -285,7 +285,7 @@ class TableColumns(Described):
         return self._stream(ahead.schema, requested_schema)
 
     def following(self) -> object:
-        """Return a stream of the batches after the ended stream; None if there are no more."""
+        """Return a stream of the remaining batches, with their schema; None if there are none."""
         return self._stream(self._waiting[0].schema) if self._waiting else None
 
     def _stream(self, schema: Any, requested_schema: object = None) -> object:
