@@ -169,11 +169,7 @@ class ListConnection:
     def attach(self, connection: Any, answers: Answers, server: Server) -> None:
         """Use a connected redis-py connection to a server."""
         core = ReplyCore(
-            server,
-            decode=None,
-            on_error="collect",
-            timeout=self._timeout,
-            max_reply_bytes=self.max_bytes,
+            server, on_error="collect", timeout=self._timeout, max_reply_bytes=self.max_bytes
         )
         core.window = NodeWindow()
         core.attach(connection)

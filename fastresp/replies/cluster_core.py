@@ -11,22 +11,21 @@ from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ..outcome.errors import CommandError, DecodeError, TransportError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
-from ..resp.read import RawReplies
+from ..resp.read import RawReplies, ReplyReader
 from ..resp.slots import Rules
 from ..resp.split import arguments
 from ..server.answers import Answers
 from ..server.cluster import MAX_NODES, Topology, redirect_of
-from ..server.cluster_view import RECONNECT_TIMEOUT_S, ClusterView
+from ..server.cluster_view import RECONNECT_TIMEOUT_S, Address, ClusterView
 from ..server.processes import LostData
-from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
-from ..transports.driver import Blocking, Emit, Step, Steps, next_chunk
+from ..transports.driver import Blocking, Emit, Step, Steps
 from ..transports.lanes import STALLED_S
 from ..transports.ledger import PAUSE_S
 from ..transports.nodes import close_all_late
@@ -34,10 +33,12 @@ from ..transports.resend import PendingCommand
 from ..transports.sending import Position
 from ..transports.window import WINDOW_BYTES
 from .node_core import NodeCore, RedirectCore, waits_of
-from .reply_core import ReplyCore
+from .reply_core import ReplyCore, add_next
 from .unresolved import HOME, Unresolved, refusal_of
 
 __all__ = ["ClusterCore", "RawCluster"]
+
+N = TypeVar("N", bound=NodeCore)
 
 # The limit for replies that wait for earlier replies, in bytes: for all nodes together, and the
 # minimum for one node.
@@ -91,35 +92,35 @@ class ClusterCore:
         self._position = Position()
         self._lost: NodeCore | None = None
         self._look_failure = ""  # why no node has returned the topology
-        # The address of each lane's node; None if the node has no slots.
-        self._addresses: list[tuple[str, int] | None] = [None]
-        servers = [self.server]
-        if (topology := answers.topology) is not None:
-            self._addresses = [*topology.nodes, None]
-            servers = [*self.server.nodes_of(topology.nodes, 1), self.server]
+        addresses = [] if answers.topology is None else answers.topology.nodes
         # The lane of commands without a key, and of all commands if the slots are unknown.
-        self._home = len(servers) - 1
-        share = max(WAITING_BYTES // len(servers), MIN_WAITING_BYTES)
+        self._home = len(addresses)
+        share = max(WAITING_BYTES // (len(addresses) + 1), MIN_WAITING_BYTES)
         self._reply_bytes = min(ReplyCore.reply_bytes, share)
         self._evicts = answers.evicts
-        self._nodes: list[NodeCore] = [
-            self._node(NodeCore, *each) for each in zip(servers, self._addresses, strict=True)
-        ]
+        self._nodes = [self._node(NodeCore, address) for address in (*addresses, None)]
         for node, connection in zip(self._nodes, connections, strict=False):
             node.attach(connection)
 
-    def _node(self, kind: type[Any], server: Server, address: tuple[str, int] | None) -> Any:
-        node = kind(self, server, **self._settings)
+    def _node(self, kind: type[N], address: Address | None) -> N:
+        """Return a node; for None, the node that the user named."""
+        node = kind(self, self._view.server_of(address), **self._settings)
         node.address = address
         node.reply_bytes = self._reply_bytes
         if self._evicts:
             node.ask_for_sizes()
         return node
 
-    def _connect(self, address: tuple[str, int]) -> RedirectCore:
-        server = self.server if address == HOME else self.server.nodes_of([address], 1)[0]
-        node: RedirectCore = self._node(RedirectCore, server, None if address == HOME else address)
-        return node
+    def _connect(self, address: Address) -> RedirectCore:
+        return self._node(RedirectCore, None if address == HOME else address)
+
+    def new_reader(self) -> Any:
+        settings = self._settings
+        return ReplyReader(settings["decode"], max_reply_bytes=settings["max_reply_bytes"])
+
+    @property
+    def made(self) -> int:
+        return self._position.command
 
     @property
     def _all(self) -> list[NodeCore]:
@@ -127,12 +128,10 @@ class ClusterCore:
 
     @property
     def received(self) -> int:
-        """The number of bytes of replies received."""
         return sum(node.received for node in self._all)
 
     @property
     def report(self) -> Report:
-        """The report so far for all nodes."""
         report, unresolved = self._report, self.unresolved
         windows = [node.window for node in self._nodes]
         totals = [window.totals() for window in windows]
@@ -171,22 +170,18 @@ class ClusterCore:
             raise LostConnection
 
     def restart_timeout(self) -> None:
-        """Restart the timeout: time spent elsewhere does not count."""
         for node in self._all:
             node.restart_timeout()
 
     def raised(self, error: BaseException) -> bool:
-        """Return whether an exception was raised by a connection, not by a source."""
         lost = isinstance(error, TransportError) and error.report is self._report
         return lost or isinstance(error, LostConnection)
 
     def loss(self) -> TransportError:
-        """Return the exception for a lost connection, after a test that may take seconds."""
         assert self._lost is not None
         return self._lost.loss()
 
     def detach(self) -> None:
-        """Close all connections."""
         with ExitStack() as stack:  # closes all connections, even if one close is interrupted
             for node in self._all:
                 stack.callback(node.detach)
@@ -228,14 +223,7 @@ class ClusterCore:
             raise
 
     def exchange(self, chunks: Chunks) -> Generator[Step | Emit, Any, Exception | None]:
-        """Send chunks, and yield their replies.
-
-        Returns:
-            The source's exception; None if the source raised no exception.
-
-        Raises:
-            LostConnection, TransportTimeout: as ``step()`` and ``wait()`` of a connection.
-        """
+        """Send chunks, and yield their replies; as ``ReplyCore.exchange()``."""
         failure = None
         while True:
             busy = False
@@ -284,7 +272,7 @@ class ClusterCore:
     @property
     def _drained(self) -> bool:
         """Whether the replies to all commands so far are yielded."""
-        return self.next >= self._position.command
+        return self.next >= self.made
 
     @property
     def _stale(self) -> bool:
@@ -303,38 +291,10 @@ class ClusterCore:
         return 0 in unsent and sum(unsent) < AHEAD_BYTES
 
     def _add_next(self, chunks: Chunks, *, ready: bool = False) -> Steps[Exception | None]:
-        """Add the next chunks; if the source raises an exception, add the chunks of earlier rows.
-
-        Rows can have chunks for several nodes. All of these are added together, since a node's
-        replies may wait for the reply to an earlier command of another node.
-
-        Args:
-            ready: whether to add only finished chunks.
-
-        Returns:
-            The source's exception; None if the source raised no exception.
-        """
-        failure = None
         try:
-            chunk = None if ready else (yield from next_chunk(chunks, self))
-            self.ended = chunk is None and not ready
-            if chunk is not None:
-                self.add(chunk)
-            gathered = chunks.ready()
-            while gathered:
-                self.add(gathered.popleft())
+            return (yield from add_next(self, chunks, ready=ready, routed=True))
         except LostConnection:
-            pass  # the error is raised again after all earlier replies
-        except Exception as error:
-            if self.raised(error):  # a connection failed during a wait for an async source
-                raise
-            failure, self.ended = error, True
-            for chunk in chunks.unsent(self._position.command):
-                self.add(chunk)
-        try:
-            return failure
-        finally:
-            failure = None  # its traceback refers to this frame, and thus to the data
+            return None  # the error is raised again after all earlier replies
 
     def _open(self) -> Steps[None]:
         """Connect to nodes that have work and no connection."""
@@ -406,7 +366,7 @@ class ClusterCore:
         unresolved.moved = True
         for command in node.unanswered():
             unresolved.defer(command, message)
-        node.renew(self._node(type(node), node.server, None).reader)
+        node.renew()
 
     def _lose(self, node: NodeCore) -> None:
         node.failed = True
@@ -494,18 +454,15 @@ class ClusterCore:
         topology = yield from self._looking()
         if topology is None:
             raise TransportError(self._look_failure, self.report)
-        for address in topology.nodes:
-            if address not in self._addresses:
-                [server] = self.server.nodes_of([address], 1)
-                self._addresses.append(address)
-                self._nodes.append(self._node(NodeCore, server, address))
+        known = {node.address for node in self._nodes}
+        self._nodes += [self._node(NodeCore, each) for each in topology.nodes if each not in known]
         if len(self._nodes) > MAX_LANES:
             raise TransportError(f"the cluster named more than {MAX_LANES:,} nodes", self.report)
-        lanes: list[int] = topology.lanes(self._addresses, 1)
+        lanes: list[int] = topology.lanes([node.address for node in self._nodes], 1)
         chunks.remap(lanes)
         # Disconnect nodes that lost all their slots, since such nodes may be shut down.
         for number in set(range(len(self._nodes))) - {*lanes, self._home}:
-            self._addresses[number] = None
+            self._nodes[number].address = None
             self._nodes[number].detach()
         self.unresolved.moved = False
         return None
@@ -518,10 +475,8 @@ class RawCluster(ClusterCore):
         super().__init__(core, *others, follows=follows)
         self._raising = False  # check_error() raises instead
 
-    def _node(self, kind: type[Any], server: Server, address: tuple[str, int] | None) -> Any:
-        node = super()._node(kind, server, address)
-        node.reader = node.sink = RawReplies(max_reply_bytes=self._settings["max_reply_bytes"])
-        return node
+    def new_reader(self) -> Any:
+        return RawReplies(max_reply_bytes=self._settings["max_reply_bytes"])
 
     def raw_replies(self) -> list[bytes]:
         """Return the next replies, in order, after a check of the errors among them."""

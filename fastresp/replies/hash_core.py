@@ -111,11 +111,7 @@ class HashCore(ReplyCore):
         self, options: FetchOptions, fields: list[str], text: list[bool], *, found: bool = False
     ) -> None:
         super().__init__(
-            options.server,
-            decode=None,
-            on_error="raise",
-            timeout=options.timeout,
-            max_reply_bytes=options.max_reply_bytes,
+            options.server, timeout=options.timeout, max_reply_bytes=options.max_reply_bytes
         )
         self._fields = fields
         self._batch_rows = options.batch_rows
@@ -172,12 +168,7 @@ class HashCore(ReplyCore):
             self.restart_timeout()
 
     def fetching(self, keys: Any, kind: type[Chunks] = Chunks) -> Generator[Step | Emit, Any, None]:
-        """Connect, send the keys, and yield batches of rows (core).
-
-        Args:
-            keys: the keys.
-            kind: the type of the chunks.
-        """
+        """Connect, send the keys, and yield batches of rows (core)."""
         template = Template("HMGET {0} " + " ".join(map(_quoted, self._fields)))
         chunks = kind(keys, template, Options(timeout=self.timeout))
         failure = None

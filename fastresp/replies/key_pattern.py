@@ -298,7 +298,6 @@ class KeyFinder:
                 )
 
     def disconnect(self) -> None:
-        """Interrupt a SCAN that another thread waits for."""
         self._scan.disconnect()
 
     def with_keys(self, batch: StringBatch, *, text: bool) -> StringBatch:

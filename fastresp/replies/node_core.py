@@ -24,7 +24,7 @@ from ..transports.resend import PendingCommand, Request, Resent
 from ..transports.sending import Sending
 from ..transports.stream import Wait
 from ..transports.window import Window
-from .reply_core import FIRST_IN_FLIGHT, ReplyCore, undecodable
+from .reply_core import FIRST_IN_FLIGHT, ReplyCore, source_index, undecodable
 from .unresolved import Unresolved
 
 __all__ = ["NodeCore", "NodeWindow", "RedirectCore", "waits_of"]
@@ -44,6 +44,7 @@ class Cluster(Protocol):
     @property
     def report(self) -> Report: ...
     def redirect(self, node: NodeCore, command: PendingCommand, message: str) -> bool: ...
+    def new_reader(self) -> Any: ...
 
 
 class Arrived(NamedTuple):
@@ -135,6 +136,7 @@ class NodeCore(ReplyCore):
         super().__init__(server, **settings)
         self.window = NodeWindow()
         self._cluster = cluster
+        self.reader = self.sink = cluster.new_reader()
         self.failed = False
         self._doubtful: PendingCommand | None = None
         self.waiting_bytes = 0
@@ -143,12 +145,10 @@ class NodeCore(ReplyCore):
 
     @property
     def report(self) -> Report:
-        """The report so far for all nodes."""
         return self._cluster.report
 
     @property
     def sent_bytes(self) -> int:
-        """The number of bytes sent so far."""
         window = self.window
         return window.totals()[2] - window.unwritten + self._own_bytes
 
@@ -187,14 +187,13 @@ class NodeCore(ReplyCore):
         return self.room() > self.window.sent
 
     def unanswered(self) -> list[PendingCommand]:
-        """Return the unanswered commands."""
         return [*self.window.unanswered()]
 
     def lost_for_good(self) -> bool:
         """Return whether the unanswered commands can't be resent.
 
-        They can't be resent if the node sent invalid replies or a final error reply, if refused
-        commands still wait on this connection, or if a command that is not idempotent may have run.
+        The reasons: invalid replies, a final error reply, refused commands that wait on this
+        connection, or a command that may have run and is not idempotent.
         """
         cause = None if self.stream is None else self.stream.lost
         if isinstance(cause, ProtocolError) or self.last_reply or self._blocked:
@@ -206,11 +205,11 @@ class NodeCore(ReplyCore):
         self._doubtful = doubtful[allowed.index(False)]
         return True
 
-    def renew(self, reader: Any) -> None:
+    def renew(self) -> None:
         """Close the connection, and forget the commands, so that the caller can connect again."""
         self.detach()
         self.window.abandon()
-        self.reader = self.sink = reader
+        self.reader = self.sink = self._cluster.new_reader()
         self.failed = False
         self._limit, self._average = FIRST_IN_FLIGHT, 1.0
 
@@ -232,8 +231,7 @@ class NodeCore(ReplyCore):
 
     @property
     def _next_index(self) -> int:
-        held, at = self.window.locate(self.window.acknowledged)
-        return held.source_index(at)
+        return source_index(self.window, self.window.acknowledged)
 
     def collect(self) -> bool:
         """Store the received replies by index; return whether there were any replies."""
@@ -261,13 +259,7 @@ class NodeCore(ReplyCore):
         return bool(replies)
 
     def _store(self, first: int, replies: list[Any], size: int) -> None:
-        """Store replies by index.
-
-        Args:
-            first: the index of the first of these replies among all replies of this connection.
-            replies: the replies, at least one.
-            size: the size of the replies in bytes.
-        """
+        """Store replies by index; ``first`` counts the connection's earlier replies."""
         at, last, chunks = 0, -1, []
         while at < len(replies):
             held, start = self.window.locate(first + at)
@@ -356,8 +348,8 @@ class RedirectCore(NodeCore):
     def unanswered(self) -> list[PendingCommand]:
         return super().unanswered() + [each for each in self._queue if each.place >= 0]
 
-    def renew(self, reader: Any) -> None:
-        super().renew(reader)
+    def renew(self) -> None:
+        super().renew()
         self.expected, self._queue = {}, []
 
     def flush(self) -> None:

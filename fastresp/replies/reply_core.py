@@ -6,7 +6,7 @@ The source index of a command is its index among all commands of the source.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from ..encode.row_key import RowKeys
 from ..outcome.errors import CommandError, DecodeError, ProtocolError
@@ -17,14 +17,14 @@ from ..resp.split import arguments
 from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.connection import Connection, LostConnection
-from ..transports.driver import Emit, Step, Steps, next_chunk
+from ..transports.driver import ChunkSender, Emit, Step, Steps, next_chunk
 from ..transports.filters import ScriptFilter
 from ..transports.resend import Resending
 from ..transports.stream import Stream
 from ..transports.window import Window
 from .reply_sizes import ReplySizes
 
-__all__ = ["ReplyCore", "undecodable"]
+__all__ = ["ReplyCore", "add_next", "source_index", "undecodable"]
 
 # The limit for bytes of replies in flight, predicted from recent replies: unread replies accumulate
 # in the server's memory.
@@ -65,8 +65,8 @@ class ReplyCore(Connection):
         self,
         server: Server,
         *,
-        decode: str | None,
-        on_error: str,
+        decode: str | None = None,
+        on_error: str = "raise",
         timeout: float | None,
         resending: Resending | None = None,
         max_reply_bytes: int | None = None,
@@ -160,7 +160,8 @@ class ReplyCore(Connection):
         failure = None
         while True:
             while self._wants_more:
-                failure = yield from self._add_next(chunks)
+                failure = yield from add_next(self, chunks)
+                self.restart_timeout()
             lost = None
             before = self._answered
             try:
@@ -184,32 +185,13 @@ class ReplyCore(Connection):
         return not (self.ended or self.window.unsent or self._blocked)
 
     @property
+    def made(self) -> int:
+        return self.window.made
+
+    @property
     def _answered(self) -> int:
         """The number of replies taken, including replies that wait for refused commands."""
         return self.window.acknowledged + len(self._blocked) + self._resend_window.acknowledged
-
-    def _add_next(self, chunks: Chunks) -> Steps[Exception | None]:
-        """Add the next chunk; if the source raises an exception, add the chunks of earlier rows.
-
-        Returns:
-            The source's exception; None if the source raised no exception.
-        """
-        failure = None
-        try:
-            chunk = yield from next_chunk(chunks, self)
-            made = [] if chunk is None else [chunk]
-        except Exception as error:
-            if self.raised(error):  # the connection failed while waiting for an async source
-                raise
-            failure, made = error, chunks.unsent(self.window.made)
-        self.ended = failure is not None or not made
-        for chunk in made:
-            self.window.add(chunk)
-        self.restart_timeout()
-        try:
-            return failure
-        finally:
-            failure = None  # its traceback refers to this frame, and thus to the data
 
     def take(self) -> list[Any]:
         """Return the received replies, including errors, as a list."""
@@ -264,16 +246,14 @@ class ReplyCore(Connection):
             refused = type(reply) is CommandError and scripts.take(again, index, reply.text, window)
             if window is again:
                 if not refused:
-                    held, at = again.locate(index)
-                    self._blocked[self._gaps.pop(held.source_index(at))] = reply
+                    self._blocked[self._gaps.pop(source_index(again, index))] = reply
                 again.acknowledge(index + 1)
                 if again.acknowledged == again.made:
                     replies, self._blocked = self._blocked, []
                     yield from replies
             elif refused or self._blocked:
                 if refused:
-                    held, at = window.locate(index)
-                    self._gaps[held.source_index(at)] = len(self._blocked)
+                    self._gaps[source_index(window, index)] = len(self._blocked)
                 self._blocked.append(reply)
             else:
                 yield reply
@@ -343,9 +323,59 @@ class ReplyCore(Connection):
             self._limit = 1  # a large reply is arriving
 
 
+def source_index(window: Window, index: int) -> int:
+    """Return the source index of the command of a reply."""
+    held, at = window.locate(index)
+    return held.source_index(at)
+
+
 def undecodable(index: int, failure: UnicodeDecodeError) -> DecodeError:
     """Return the exception for a reply that can't be decoded."""
     return DecodeError(
         f"the reply to command {index:,} is not {failure.encoding}: byte {failure.start:,} is "
         f"0x{failure.object[failure.start]:02x}; omit decode= to get bytes, or pass its encoding"
     )
+
+
+class ChunkTarget(ChunkSender, Protocol):
+    """A ReplyCore or a ClusterCore."""
+
+    ended: bool
+
+    @property
+    def made(self) -> int: ...
+    def raised(self, error: BaseException) -> bool: ...
+
+
+def add_next(
+    core: ChunkTarget, chunks: Chunks, *, ready: bool = False, routed: bool = False
+) -> Steps[Exception | None]:
+    """Add the next chunks; if the source raises an exception, add the chunks of earlier rows.
+
+    Args:
+        ready: whether to add only finished chunks.
+        routed: whether rows can have chunks for several nodes. All of these are added together,
+            since a node's replies may wait for the reply to an earlier command of another node.
+
+    Returns:
+        The source's exception; None if the source raised no exception.
+    """
+    failure = None
+    try:
+        chunk = None if ready else (yield from next_chunk(chunks, core))
+        core.ended = chunk is None and not ready
+        if chunk is not None:
+            core.add(chunk)
+        gathered = chunks.ready() if routed else None
+        while gathered:
+            core.add(gathered.popleft())
+    except Exception as error:
+        if core.raised(error):  # a connection failed during a wait for an async source
+            raise
+        failure, core.ended = error, True
+        for chunk in chunks.unsent(core.made):
+            core.add(chunk)
+    try:
+        return failure
+    finally:
+        failure = None  # its traceback refers to this frame, and thus to the data

@@ -153,13 +153,7 @@ class Scan:
     def _retry(
         self, part: NodeScan, failed: TransportError, reopen: Callable[[NodeScan], list[NodeScan]]
     ) -> list[NodeScan]:
-        """Open the scans that replace a scan, retrying until the timeout; return the new scans.
-
-        Args:
-            part: the scan to replace.
-            failed: why the scan must be replaced.
-            reopen: returns the new scans.
-        """
+        """Return the scans that replace ``part``; retry ``reopen`` until the timeout."""
         assert part.slots is not None
         timeout = self._timeout or MAX_S
         end = time.monotonic() + timeout

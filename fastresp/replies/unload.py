@@ -244,7 +244,6 @@ class Entries(Columns):
         self.changed = 0
 
     def _read(self) -> Generator[StringBatch, None, None]:
-        """Yield the batches."""
         self._columns, self._held = [[] for _ in self.names], 0
         self.changed = 0
         server, timeout = self._server, self._timeout

@@ -116,13 +116,7 @@ class VerifyCore(ReplyCore):
         max_reply_bytes: int | None,
         show: Show | None,
     ) -> None:
-        super().__init__(
-            server,
-            decode=None,
-            on_error="raise",
-            timeout=timeout,
-            max_reply_bytes=max_reply_bytes,
-        )
+        super().__init__(server, timeout=timeout, max_reply_bytes=max_reply_bytes)
         self.comparison = comparison
         self.sink = comparison
         self.show = show
