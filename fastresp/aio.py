@@ -22,8 +22,8 @@ from .outcome.tracebacks import public, shorten
 from .replies import fetch_hashes as fetch
 from .replies.arrow_out import StringBatch
 from .replies.fetch_hashes import BATCH_ROWS, Keys
+from .replies.hash_core import KeyFinder
 from .replies.iter_replies import one_command, one_reply, reply_core, replying
-from .replies.key_pattern import KeyFinder
 from .server.options import (
     Checkpoint,
     MaxErrors,
@@ -366,15 +366,16 @@ class Hashes:
 
         To stop early, close the iterator with ``contextlib.aclosing()`` or ``aclose()``.
         """
-        core, found, keys = self._hashes.begin()
+        core, keys = self._hashes.begin()
         source = keys if self._keys is None else self._keys
         async with AsyncExitStack() as stack:
-            if found is not None:
-                source = await stack.enter_async_context(aclosing(_scanned(found)))
+            if core.finder is not None:
+                source = await stack.enter_async_context(aclosing(_scanned(core.finder)))
             kind = AsyncChunks if isinstance(source, AsyncIterable) else Chunks
             fetching = stream(core.fetching(source, kind))
             async for batch in await stack.enter_async_context(aclosing(fetching)):
-                yield self._hashes.counted(batch, core, found)
+                self._hashes.count(batch, core)
+                yield batch
 
 
 async def _scanned(found: KeyFinder) -> AsyncGenerator[bytes, None]:

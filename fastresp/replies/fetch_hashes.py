@@ -22,8 +22,8 @@ from ..sources.source import ArrowHolding, ArrowStreaming
 from ..transports.driver import stream
 from .arrow_out import StringBatch, schema
 from .arrow_out import stream as arrow_stream
-from .hash_core import FetchOptions, HashCore, single
-from .key_pattern import KeyFinder, Pattern, as_pattern
+from .hash_core import FetchOptions, HashCore, KeyFinder, single
+from .key_pattern import Pattern, as_pattern
 
 __all__ = ["Columns", "Hashes", "binary_columns", "fetch_hashes"]
 
@@ -275,37 +275,31 @@ class Hashes(Columns):
         self._options = options
         self._taken = False
 
-    def begin(self) -> tuple[HashCore, KeyFinder | None, Any]:
-        """Begin to read the hashes.
-
-        Returns:
-            A tuple of three. First, the connection. Second, the object that finds the keys of a
-            pattern; None if there is no pattern. Third, the keys; None if there is a pattern.
-        """
+    def begin(self) -> tuple[HashCore, Any]:
+        """Return a connection, and the keys; None for keys that ``core.finder`` finds."""
         self.rows = self.nbytes = 0
         self.error = None
-        keys = self._keys
+        keys, options = self._keys, self._options
         if isinstance(keys, Pattern):
-            core = HashCore(self._options, self.names[1:], self._text[1:], found=True)
-            return core, KeyFinder(keys, core.server, core.timeout, self._options.slots), None
+            finder = KeyFinder(keys, options, text=self._text[0])
+            return HashCore(options, self.names[1:], self._text[1:], finder), None
         if self._taken and isinstance(keys, Iterator):
             raise SourceError("the keys are an iterator that is used up; pass a list to read again")
         self._taken = True
-        return HashCore(self._options, self.names, self._text), None, single(keys)
+        return HashCore(options, self.names, self._text), single(keys)
 
-    def counted(self, batch: StringBatch, core: HashCore, found: KeyFinder | None) -> StringBatch:
-        """Return a batch, with the column of keys if there is a pattern; count rows and bytes."""
-        whole = batch if found is None else found.with_keys(batch, text=self._text[0])
-        self.rows += len(whole)
+    def count(self, batch: StringBatch, core: HashCore) -> None:
+        """Count the rows of a batch, and the bytes received so far."""
+        self.rows += len(batch)
         self.nbytes = core.received
-        return whole
 
     def _read(self) -> Generator[StringBatch, None, None]:
-        core, found, keys = self.begin()
+        core, keys = self.begin()
         # Close explicitly: a kept traceback would keep the connections open.
         with ExitStack() as stack:
-            if found is not None:
-                pages = stack.enter_context(closing(found.pages()))
+            if core.finder is not None:
+                pages = stack.enter_context(closing(core.finder.pages()))
                 keys = chain.from_iterable(pages)
             for batch in stack.enter_context(closing(stream(core.fetching(keys)))):
-                yield self.counted(batch, core, found)
+                self.count(batch, core)
+                yield batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 from ..encode.template import Template
@@ -13,6 +13,7 @@ from ..outcome.errors import (
     EncodeError,
     ProtocolError,
     SourceError,
+    TransportError,
 )
 from ..outcome.messages import shortened, with_advice
 from ..resp.split import arguments
@@ -23,14 +24,16 @@ from ..transports.driver import Emit, Step, open_source
 from .arrow_out import StringBatch
 from .cluster_core import RawCluster
 from .iter_replies import exchange_core
-from .key_pattern import not_text, shown_key
+from .key_pattern import Pattern, column_of, not_text, shown_key
 from .reply_columns import ReplyColumns
 from .reply_core import ReplyCore
+from .scan import Scan
 
 __all__ = [
     "FetchOptions",
     "HashCluster",
     "HashCore",
+    "KeyFinder",
     "single",
 ]
 
@@ -97,6 +100,52 @@ class FetchOptions(NamedTuple):
     slots: range | None
 
 
+class KeyFinder:
+    """Finds the keys of a pattern, and makes the column of keys.
+
+    Attributes:
+        kept: the found keys whose rows are not returned yet.
+    """
+
+    def __init__(self, pattern: Pattern, options: FetchOptions, *, text: bool) -> None:
+        self.kept: list[bytes] = []
+        self._pattern = pattern
+        self._text = text
+        self._server = options.server
+        self._scan = Scan(options.server, options.timeout, pattern.glob, "hash", options.slots)
+
+    def pages(self) -> Generator[list[bytes], None, None]:
+        """Yield the keys in pages; each next page is requested in advance."""
+        if self._pattern.single:
+            self.kept.append(self._pattern.glob.encode())
+            yield [*self.kept]
+            return
+        with closing(self._scan.pages()) as found:
+            for page in found:
+                self._check(page)
+                self.kept += page
+                yield page
+
+    def _check(self, keys: list[bytes]) -> None:
+        """Refuse keys that are too short for the pattern."""
+        for key in keys:
+            if len(key) < self._pattern.head + self._pattern.tail:
+                raise TransportError(
+                    f"can't read from the server at {self._server}: SCAN returned "
+                    f"{shown_key(key)}, which does not match the pattern"
+                )
+
+    def disconnect(self) -> None:
+        self._scan.disconnect()
+
+    def with_keys(self, batch: StringBatch) -> StringBatch:
+        """Return the batch with the column of keys prepended."""
+        keys, self.kept = self.kept[: len(batch)], self.kept[len(batch) :]
+        pattern = self._pattern
+        column = column_of(keys, keys, pattern.column, text=self._text, pattern=pattern)
+        return StringBatch([pattern.column, *batch.names], [column, *batch.columns])
+
+
 class HashCore(ReplyCore):
     """A connection that sends HMGET commands and collects the replies as columns.
 
@@ -104,18 +153,22 @@ class HashCore(ReplyCore):
         options: the options.
         fields: the fields to read from each hash.
         text: for each field, whether its values must be UTF-8.
-        found: whether the keys were found by a pattern.
+        finder: finds the keys of a pattern; None if the keys are given.
     """
 
     def __init__(
-        self, options: FetchOptions, fields: list[str], text: list[bool], *, found: bool = False
+        self,
+        options: FetchOptions,
+        fields: list[str],
+        text: list[bool],
+        finder: KeyFinder | None = None,
     ) -> None:
         super().__init__(
             options.server, timeout=options.timeout, max_reply_bytes=options.max_reply_bytes
         )
         self._fields = fields
         self._batch_rows = options.batch_rows
-        self._found = found
+        self.finder = finder
         self.columns = ReplyColumns(fields, text=text, max_reply_bytes=options.max_reply_bytes)
         self.sink = self.columns
 
@@ -125,7 +178,7 @@ class HashCore(ReplyCore):
 
     def check_error(self, text: str, key: bytes, index: int) -> None:
         """Raise an error reply, unless a key changed its type after SCAN found the key."""
-        if not (self._found and text.startswith("WRONGTYPE ")):
+        if not (self.finder and text.startswith("WRONGTYPE ")):
             raise CommandError(f"{text} (key {shown_key(key)})", index=index)
 
     def not_text(self, command: bytes, column: int) -> DecodeError:
@@ -159,7 +212,7 @@ class HashCore(ReplyCore):
             batch = columns.take(self._batch_rows)
             if batch is None:
                 return
-            yield batch
+            yield batch if self.finder is None else self.finder.with_keys(batch)
 
     def replies(self) -> Iterator[Any]:
         for batch in self.take_batches():

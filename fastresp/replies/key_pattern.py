@@ -9,18 +9,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..outcome.errors import CommandError, DecodeError, SourceError, TransportError
+from ..outcome.errors import CommandError, DecodeError, SourceError
 from ..outcome.messages import LINE_SHOWN, Hint, Message, shortened
 from ..server.preflight import Requirements
 from ..server.settings import Server, ServerLike, as_server
-from .arrow_out import StringBatch, StringColumn
+from .arrow_out import StringColumn
 from .iter_replies import iter_replies
 from .reply_columns import string_column
 from .scan import Scan
 
 __all__ = [
     "FIRST_ENTRIES",
-    "KeyFinder",
     "KINDS",
     "KeyType",
     "SkippedKeys",
@@ -259,52 +258,6 @@ def as_pattern(text: str, *, single: bool = False) -> Pattern:
 
 def _escaped(text: str) -> str:
     return GLOB.sub(r"\\\1", text)
-
-
-class KeyFinder:
-    """Finds the keys of a pattern, and makes the column of keys.
-
-    Attributes:
-        kept: the found keys whose rows are not returned yet.
-    """
-
-    def __init__(
-        self, pattern: Pattern, server: Server, timeout: float | None, slots: range | None = None
-    ) -> None:
-        self.pattern = pattern
-        self._server = server
-        self.kept: list[bytes] = []
-        self._scan = Scan(server, timeout, pattern.glob, "hash", slots)
-
-    def pages(self) -> Generator[list[bytes], None, None]:
-        """Yield the keys in pages; each next page is requested in advance."""
-        if self.pattern.single:
-            self.kept.append(self.pattern.glob.encode())
-            yield [*self.kept]
-            return
-        with closing(self._scan.pages()) as found:
-            for page in found:
-                self._check(page)
-                self.kept += page
-                yield page
-
-    def _check(self, keys: list[bytes]) -> None:
-        """Refuse keys that are too short for the pattern."""
-        for key in keys:
-            if len(key) < self.pattern.head + self.pattern.tail:
-                raise TransportError(
-                    f"can't read from the server at {self._server}: SCAN returned "
-                    f"{shown_key(key)}, which does not match the pattern"
-                )
-
-    def disconnect(self) -> None:
-        self._scan.disconnect()
-
-    def with_keys(self, batch: StringBatch, *, text: bool) -> StringBatch:
-        """Return the batch with the column of keys prepended."""
-        keys, self.kept = self.kept[: len(batch)], self.kept[len(batch) :]
-        column = column_of(keys, keys, self.pattern.column, text=text, pattern=self.pattern)
-        return StringBatch([self.pattern.column, *batch.names], [column, *batch.columns])
 
 
 def column_of(
