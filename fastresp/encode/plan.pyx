@@ -107,7 +107,7 @@ cdef Py_ssize_t n_deletes(Plan plan) except -1:
 cdef int put_command(
     Plan plan, Program program, Buffer b, object row, Nulls nulls, object default
 ) except -1:
-    """Write one command; return 0 if a null or empty lists leave out the command, otherwise 1."""
+    """Write one command; return 1, or 0 if it is left out because of a null or empty lists."""
     cdef Py_ssize_t i, n, arguments = 0, start = own_size(&b.out), left_out = b.nulls_left_out
     cdef Py_ssize_t listed = 0
     cdef bint needed = program.alone
@@ -170,7 +170,7 @@ cdef Py_ssize_t put_composed(
 cdef int put_joined(
     Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
 ) except -1:
-    """Write one argument of several parts; return 0 if a null leaves out the argument, else 1."""
+    """Write one argument of several parts; return 1, or 0 if it is left out because of a null."""
     cdef Py_ssize_t start = own_size(&b.out)
     cdef int digits = op.digits
     cdef PyObject *borrowed
@@ -260,7 +260,10 @@ cdef Py_ssize_t put_fields(
 
 
 cdef int check_left_out(Plan plan, Op op, object row) except -1:
-    """Check that the first row has the fields to leave out: a misspelt name would send a secret."""
+    """Raise TemplateError unless the first row has every field to leave out.
+
+    Without this check, {**} would send a field whose name is misspelt in the template.
+    """
     names = list(plan.names(op.field, row))
     for field in op.left_out:
         found = field.key in names or str(field.key) in names

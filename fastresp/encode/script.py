@@ -21,8 +21,8 @@ __all__ = [
     "ForgottenScripts", "Script", "is_forgotten", "loading_of", "resending_of", "script_of",
 ]  # fmt: skip
 
-# Not only the code NOSCRIPT, since a script may return this code itself. Source: Redis 6.2 to 8.2,
-# Valkey 8.1 and 9.1.
+# How the error for a missing script begins. The code NOSCRIPT alone is not enough, since a script
+# may return this code itself. Source: Redis 6.2 to 8.2, Valkey 8.1 and 9.1.
 FORGOTTEN = b"NOSCRIPT No matching script"
 # A server serves other clients after reading this many bytes from one connection.
 TURN_BYTES = 16 << 10
@@ -46,7 +46,7 @@ class Script:
     lost or run twice. The NOSCRIPT reply and the resent command are not counted, but the resent
     bytes are. A resent command runs after later commands that were in flight, even commands of
     the same row; ``iter_replies`` sends nothing more until the resent command has run. The script
-    must not return the error ``NOSCRIPT No matching script``: it means that no script has run.
+    must not return the error ``NOSCRIPT No matching script``: its command would be resent.
 
     The user needs permission for EVALSHA, EVAL (for resent commands) and SCRIPT LOAD.
 

@@ -34,7 +34,7 @@ VECTORS = ("f16", "f32", "f64")
 CONVERSIONS = ("json", *VECTORS)
 # Separators of arguments, as in redis-cli; other Unicode spaces are text.
 BLANKS = " \t\r\v\f"
-# The end of a text that may be a file name and is not a command.
+# A file extension at the end of a text: the text may be a file name instead of a command.
 SUFFIX = re.compile(r"\.\w+\Z")
 # The escapes of redis-cli inside double quotes, besides \xHH.
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "a": "\a"}
@@ -59,12 +59,12 @@ class Template(Plan):
     ``{name}``              a field of a dict or other mapping, or an attribute of an object
     ``{address.city}``      a field within that field, at any depth
     ``{"a.b"}``             a name in quotes: one field, whatever its name contains
-    ``{0}``                 a position in a tuple or list; a row that is a single value
+    ``{0}``                 a position in a tuple or list, or a row that is a single value
     ``user:{id}``           text and fields together as one argument
     ``{tags!json}``         the field as JSON
     ``{*!json}``            the whole row as one JSON object
     ``{v!f32}``             a sequence of numbers as a vector of little-endian floats: ``!f16``,
-                            ``!f32`` or ``!f64``; in a load all must have the same length
+                            ``!f32`` or ``!f64``; all vectors of a load must be equally long
     ``{*tags}``             a list as several arguments; a dict as field-value pairs
     ``{**}``                all fields that the command does not name, as field-value pairs
     ``{**-a,b}``            as ``{**}``, without ``a`` and ``b``, which the first row must have

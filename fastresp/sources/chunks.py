@@ -41,7 +41,7 @@ MERGE_ITEMS = 1000
 MERGE_BYTES = 1 << 16
 # The default of Serialize.max_bytes.
 PAYLOAD_BYTES = 32 << 20
-# Larger numbers of items or bytes in the options are reduced to this number.
+# Options with a larger number of items or bytes are reduced to this number.
 MAX_MERGED = 1 << 40
 # A lane is one connection of the load. The commands for a lane become a chunk at
 # max(ROUTED_BYTES / lanes, MIN_ROUTED_BYTES) bytes.
@@ -49,11 +49,11 @@ ROUTED_BYTES = CHUNK_BYTES
 MIN_ROUTED_BYTES = 1 << 16
 # The maximum time for which commands are gathered before they are sent.
 GATHERED_S = 1.0
-# With a rate limit, a merged command contains at most as many commands as the limit allows in this
-# many seconds, because it is sent as a whole.
+# With a rate limit, a merged command has at most the commands that the limit allows in this many
+# seconds, since a merged command is sent as a whole.
 LIMITED_S = 0.01
-# Commands with several keys that are not used unless the server was asked about them: it may lack
-# MSETEX, and the user may lack permission.
+# Commands with several keys, used only after asking the server: it may lack MSETEX, and the user
+# may lack permission.
 OVER_ANY_KEYS = commands_with("many")
 
 
@@ -63,8 +63,8 @@ class Chunks:
     Attributes:
         writer: the encoder, once the source is open.
         start_row: the first row of the source to load.
-        in_order: whether replies are wanted in the order of the source. If so, no command waits
-            for a larger chunk while later commands are sent to other nodes.
+        in_order: whether replies are wanted in the order of the source. If so, no command is kept
+            back for a larger chunk while later commands are sent to other nodes.
 
     Raises:
         TemplateError: the commands of the template can't be serialised.
@@ -170,7 +170,7 @@ class Chunks:
         return gatherer.full or late or (self._router.paused and not self.is_columns)
 
     def _fill(self) -> None:
-        """Encode rows until there are enough for a chunk, and cut the chunk."""
+        """Encode rows until a chunk is full, and cut the chunk."""
         try:
             self._more = self.writer.fill(self._source)
         except Exception:
@@ -267,7 +267,7 @@ class Chunks:
             return Router(lanes + 1, 1, CHUNK_BYTES, of_slots=of_slots, keyless=lanes, rules=rules)
         size = max(ROUTED_BYTES // lanes, MIN_ROUTED_BYTES)
         gathers = self._batcher is not None
-        # A chunk below this size may have been cut because the source is slow.
+        # A chunk smaller than ``full`` may have been cut because the source is slow.
         full = CHUNK_BYTES if gathers else CHUNK_BYTES // 2
         return Router(
             lanes, size, full, make, of_slots=of_slots, rules=rules,
@@ -310,7 +310,7 @@ class Chunks:
             del self._ready[0]
 
     def _end(self) -> None:
-        """Finish the commands held by the router, and at the end of the source, the last key."""
+        """Finish the router's commands; at the end of the source, also serialise the last key."""
         serializer = self._serializer
         if serializer is not None and not self._more and not serializer.blocked:
             self._ready.extend(self._spread(map(call, (serializer.finish,))))

@@ -11,8 +11,8 @@ from .files.table import import_optional
 
 __all__ = ["Frames", "frames_of", "is_table"]
 
-# The first version of polars whose batches raise the query's error; in 1.34 to 1.36, batches end as
-# if there were no more rows.
+# The first version of polars whose batches raise the query's error; in 1.34 to 1.36, an error ends
+# the batches as if there were no more rows.
 POLARS = 1, 38
 # Formats that store the types of columns. For CSV and JSON, pyarrow infers the types from the
 # beginning of each file.
@@ -169,7 +169,7 @@ def check_columns(
 ) -> None:
     """Refuse a table whose columns differ from the columns of the first table.
 
-    A cast could change values, such as integers that become floats.
+    A cast could change values: integers could become floats.
 
     Args:
         noun, number: the word for a table, and the table's number, for messages.

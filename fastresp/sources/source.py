@@ -276,7 +276,7 @@ def _check_later(template: Template, read: SourcePass, options: Options) -> None
     for file, schema in read.schemas:
         if schema not in checked:
             try:
-                empty = pa.RecordBatchReader.from_batches(schema, [])  # of any type
+                empty = pa.RecordBatchReader.from_batches(schema, [])  # allows any type
                 ColumnWriter(template, ArrowStream(empty), nulls=options.nulls)
             except TemplateError as error:
                 error.set_file(file, 0)

@@ -96,7 +96,7 @@ cdef dict STORAGES = {
 
 
 cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
-    """Fill in a cell for the values of a type; a type without a text form gets no ``text``.
+    """Fill in a cell for a type; ``cell.text`` stays NULL if the values have no text form.
 
     Args:
         cell: an empty cell.
@@ -186,7 +186,7 @@ cdef bytes extension_name(ArrowSchema *schema):
 
 
 cdef bint is_known(ArrowSchema *schema, bytes extension) except -1:
-    """Return whether a type is plain, or a known extension with an allowed storage."""
+    """Return True for a type without an extension, or a known extension with an allowed storage."""
     if not extension:
         return True
     cdef str kind = format_of(schema)
@@ -411,7 +411,7 @@ cdef inline int offset_at(Zone *zone, int64_t second) noexcept nogil:
 
 
 cdef int look_up_span(Zone *zone, int64_t span) noexcept nogil:
-    """Return the UTC offset in a time span; CHANGES if both ends have different offsets."""
+    """Return the UTC offset in a time span; CHANGES if the span's ends have different offsets."""
     cdef int first = look_up(zone, span * SPAN_SECONDS)
     cdef int last = look_up(zone, (span + 1) * SPAN_SECONDS - 1)
     return first if first == last else CHANGES

@@ -20,7 +20,7 @@ __all__ = [
     "names_with_nul",
 ]
 
-# The names of the fields of a type, each with its own fields.
+# The names of a type's fields, each paired with the NestedNames of the field's type.
 NestedNames: TypeAlias = list[tuple[str, Any]]
 # The base class of all pyarrow objects.
 PYARROW = "_Weakrefable"

@@ -346,7 +346,7 @@ cdef char *put_value(
 ) noexcept nogil:
     """Write constant text, then a value as one argument.
 
-    Return NULL for a Fault, or if the null value leaves out the argument.
+    Return NULL for a Fault, or if the value is null and the argument is left out.
     """
     cdef Py_ssize_t n
     cdef const char *text = value(cell, row, &n)

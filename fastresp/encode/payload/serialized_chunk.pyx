@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Chunks of serialised values, with references to the original commands, and their split by lane.
+"""Chunks of serialised values that refer to the original commands, and a splitter by lane.
 
 A lane is the index of the connection for a chunk.
 """
@@ -47,7 +47,7 @@ cdef SerializedChunk make_chunk(Chunk keys, Py_ssize_t first_command, list sourc
     """Return a chunk of keys.
 
     Args:
-        keys: the chunk of keys. For each key, its ``rows`` contain the cumulative number of
+        keys: the chunk of keys, whose ``rows`` contain for each key the cumulative number of
             commands.
         first_command: the index of the first command.
         sources: the chunks with the original commands; empty if no command will be requested.

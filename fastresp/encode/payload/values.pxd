@@ -46,7 +46,7 @@ cdef class ValueWriter:
     cdef int put(self, Buffer b, Value *value, const Word *key) except -1
 
 
-# Verbs that create no value; the verb of any other command is the kind of its value.
+# Verbs of commands that create no value; any other verb is the kind of the created value.
 cdef enum:
     OTHER = -1
     EXPIRE = 8

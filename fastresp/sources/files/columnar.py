@@ -111,7 +111,7 @@ def open_parquet(source: Any) -> Any:
     """Open a Parquet file: a path, a RemotePath, or a file object, which is not closed.
 
     Returns:
-        A pyarrow.parquet.ParquetFile that changes no value, and leaves out none.
+        A pyarrow.parquet.ParquetFile that returns every value unchanged.
     """
     from pyarrow import parquet  # takes 20 ms
 

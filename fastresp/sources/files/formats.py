@@ -157,7 +157,7 @@ def open_text(source: Any, kind: str | None, reading: Reading) -> Iterator[Input
 
 
 def metadata_of(path: str, kind: str) -> OpenFile | None:
-    """Return a closed file with its metadata: columns, perhaps rows; None for other formats."""
+    """Return the metadata of a Parquet or Arrow file as a closed OpenFile, otherwise None."""
     if is_remote(path):
         known = kind == "parquet"
     else:
@@ -314,7 +314,8 @@ def _convert_errors(name: str, kind: str | None, rows: int = 0) -> Iterator[None
     except SourceError as error:
         named = Message(f"{name}: ", message_of(error))
         row, line = error.row_in_file, error.line
-        file = name if row is None and line is not None else None  # else set with the row index
+        # If the error has a row index, SeveralFiles sets the file.
+        file = name if row is None and line is not None else None
         raise SourceError(named, row_in_file=row, line=line, file=file) from error.__cause__
     except pa.ArrowMemoryError as error:
         message = f"{name} can't be read: out of memory ({error}); raise the limit of this process"

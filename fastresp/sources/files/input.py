@@ -42,7 +42,7 @@ class StopEvent(threading.Event):
     Attributes:
         first: the input that reads the file itself; other inputs decompress or convert its bytes.
         block_ends: for each block that Arrow read ahead, the number of bytes of the file read up to
-            its end.
+            the end of the block.
     """
 
     def __init__(self) -> None:

@@ -261,7 +261,7 @@ Objects = Callable[[], pa.Array] | None
 
 
 def fit_to_placeholder(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
-    """Convert the nested value that a placeholder reads to a fitting type; return the new column.
+    """Convert a column's nested value to a type that fits a placeholder; return the new column.
 
     A missing field becomes a field of nulls.
 

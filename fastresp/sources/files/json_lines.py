@@ -1,8 +1,8 @@
-"""JSON lines, or a JSON array, as columns: for a load, of JSON values.
+"""Read JSON lines, or a JSON array, as columns; in a load, as columns of JSON values.
 
 In a load, a value keeps its own type and text, so keys and types may change from row to row. A
-value that is not a JSON string begins with MARK: see json_text.pyx. Fields of objects, items of
-lists and vectors that a template reads are columns of structs and lists.
+value that is not a JSON string begins with MARK: see json_text.pyx. A column has structs or lists
+if the template reads fields of its objects, items of its lists, or vectors.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ FIELD = pa.field("value", pa.string(), metadata=VALUE)
 FIELDS = pa.field(
     "fastresp.fields", pa.map_(NAME, FIELD), metadata={"ARROW:extension:name": "fastresp.fields"}
 )
-# Bytes of lines from which the usual kinds of values in a block are determined.
+# The usual kinds of values in a block are determined from this many bytes of lines.
 LOOK_BYTES = 1 << 12
 # The maximum of rows times columns in a batch, since even a null takes 4 bytes.
 MAX_CELLS = 1 << 18

@@ -99,8 +99,8 @@ class Rows(ABC):
                 results.append(result)
         if not skipped:
             return results
-        # Combined into one block: a batch for each row between two bad rows would take 10 times as
-        # long.
+        # Parse the good lines again as one block: a batch for each row between two bad rows would
+        # take 10 times as long.
         again = parse_in_halves(b"".join(parts), self._parsed)
         return [found for found in again if not isinstance(found, BadLine)]
 
@@ -135,7 +135,12 @@ def parse_marked(
 
 
 def parse_options(schema: pa.Schema, other: str) -> json.ParseOptions:
-    """Return Arrow's options to read columns; other columns are an ``"error"``, or ``"ignore"``."""
+    """Return Arrow's options to read columns.
+
+    Args:
+        schema: the columns to read.
+        other: how to handle other columns: ``"error"`` or ``"ignore"``.
+    """
     return json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=other)
 
 

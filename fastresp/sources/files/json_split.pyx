@@ -541,9 +541,9 @@ def columns_of(Split split, Py_ssize_t first, Py_ssize_t last, list columns):
         columns: column numbers: 0 for whole rows; names begin at 1.
 
     Returns:
-        The memory, and a tuple for each column: the number of nulls, and positions in the memory:
-        the start of the validity bitmap (-1 if there are no nulls), the start of the offsets, the
-        start of the text, and the end of the text.
+        The memory, and for each column a tuple of the number of nulls and four positions in the
+        memory: the start of the validity bitmap (-1 if there are no nulls), the start of the
+        offsets, the start of the text, and the end of the text.
     """
     cdef Py_ssize_t i, size = 0, rows = last - first
     cdef Py_ssize_t bits = aligned((rows + 7) // 8), ends = aligned((rows + 1) * 4)
@@ -598,13 +598,13 @@ def fields_of(Split split, Py_ssize_t first, Py_ssize_t last, list left_out):
         left_out: the numbers of the columns whose values are left out.
 
     Returns:
-        The memory, and a tuple: the number of fields; the number of nulls; the positions in the
-        memory at which the name numbers, the validity bitmap, the offsets and the text of the
-        values start; and the position at which the text ends. The memory begins with the offsets
-        of the rows.
+        The memory, which begins with the offsets of the rows, and a tuple of the number of fields,
+        the number of nulls, and five positions in the memory: the start of the name numbers, the
+        start of the values' validity bitmap, the start of the values' offsets, the start of the
+        values' text, and the end of this text.
     """
     cdef Py_ssize_t i, rows = last - first
-    # The maximum: some values may be left out. All text is part of the block, except for MARK.
+    # Some values may be left out. All text is part of the block, except for MARK.
     cdef Py_ssize_t max_fields = start(split, last) - start(split, first)
     cdef Py_ssize_t keys = aligned((rows + 1) * 4), bits = keys + aligned(max_fields * 4)
     cdef Py_ssize_t ends = bits + aligned((max_fields + 7) // 8)

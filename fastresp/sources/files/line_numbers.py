@@ -94,7 +94,7 @@ def _starts(path: str, rows: Sequence[int], stopped: StopEvent) -> list[int]:
 
 
 def _start(path: str, offset: int, command: int) -> int:
-    """Return the number of bytes from ``offset``, where a command starts, to a later command."""
+    """Return the number of bytes from the command at ``offset`` to the ``command``th after it."""
     splitter = CommandSplitter(limit=command + 1, only_look=True)
     with open(path, "rb") as file:
         file.seek(offset)
@@ -157,7 +157,7 @@ def _of_array(data: Input, items: Sequence[int]) -> list[int]:
     found: list[int] = []
     array, item, line = ArrayLines(), 0, 1
     while block := data.read(BLOCK_BYTES):
-        # The same bytes, except that the only line ends are between the items.
+        # ``text`` has the same size, but line ends only between items.
         text, at = array.feed(block), 0
         while begun := _item(text, at, items[len(found)] - item):
             at, item = begun.end(), items[len(found)]

@@ -119,7 +119,7 @@ CHANGED = {
 }
 
 # Parts of a path that make DuckDB misread the names and values of folders, or fail: escapes in a
-# name or beyond ASCII, a second "=", line ends, backslashes and wildcards.
+# name, escapes of bytes beyond ASCII, a second "=", line ends, backslashes and wildcards.
 UNLIKE = re.compile(r"%[^/]*=|%[89A-Fa-f]|=[^/]*=|[\n\r\\*?[]")
 
 

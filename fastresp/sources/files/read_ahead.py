@@ -159,7 +159,7 @@ class ReadAhead:
             self._ready.clear()
             self._changed.notify_all()
         self.source_pass.interrupt()
-        # Not in the thread itself, which may drop the last reference to the table.
+        # Don't wait in the thread itself, which may drop the last reference to the table.
         if self._thread != threading.get_ident():
             wait([self._reading], CLOSE_SECONDS)
 

@@ -128,7 +128,7 @@ def read(
         sort_by: the name of a column, or a list of names: sort the rows by these columns, in
             ascending order, with nulls last. Rows with equal values keep their order. DuckDB sorts
             them within 128 MB of memory; if rows have more than 256 bytes, it also needs the
-            memory of 150,000 rows. The rest is spilled to the folder for temporary files.
+            memory for 150,000 rows. The rest is spilled to the folder for temporary files.
         skip_truncated: if a RESP file ends inside a command, load the commands before it.
 
     CSV: every column is text, exactly as in the file: ``00123`` and ``1.10`` are unchanged, and
@@ -150,8 +150,9 @@ def read(
 
     Queries: DuckDB reads Parquet. CSV, TSV and JSON lines, both in ``source`` and in files named by
     the query, are read as above, so the columns of CSV are text: cast them to calculate. DuckDB's
-    functions such as ``read_csv`` guess more. Queries calculate in UTC. A column of the result has
-    the time zone of the files' column of the same name; other timestamps are in UTC.
+    own functions, such as ``read_csv``, infer types and may drop rows. Queries calculate in UTC. A
+    column of the result has the time zone of the files' column of the same name; other timestamps
+    are in UTC.
 
     Sorted files: the values are the same as without ``sort_by``. So CSV sorts as text, by its
     bytes: ``10`` sorts before ``9``. For another order, use ``sql`` with ORDER BY.
@@ -159,7 +160,7 @@ def read(
     Several files must have the same columns, in any order. If their beginnings show that the
     columns differ, the error is raised before the first file is read. Files may have no rows. A
     load keeps the types of each Parquet or Arrow file. Other consumers, ``sort_by`` and ``sql``
-    need one type for each column; types with no common type that keeps all values are refused.
+    need one type for each column; types are refused if no common type can represent all values.
 
     Folders such as ``day=2024-01-01`` are columns of their files, as text: the folders directly
     above a file, up to the first folder whose name is not of this form, and all folders that match

@@ -158,7 +158,7 @@ class ColumnRequest:
         columns: the names of the columns; None for all.
         document: whether the template needs the whole row as JSON.
         named: the names of all columns in placeholders.
-        needs: the values in columns of which the template needs vectors, fields or items.
+        needs: the nested values that the template needs: vectors, fields or items of columns.
         keys: the text of each placeholder with a path, such as ``a.b``, since a column may have
             this name.
         pairs: whether the template needs all other fields of a row as field-value pairs.
@@ -175,7 +175,7 @@ class ColumnRequest:
 
     @cached_property
     def structured(self) -> frozenset[str]:
-        """The columns of which the template needs vectors, fields or items."""
+        """The columns whose vectors, fields or items the template needs."""
         return frozenset(need.path[0] for need in self.needs)
 
     @cached_property
@@ -184,7 +184,7 @@ class ColumnRequest:
 
     @property
     def listed(self) -> dict[str, Need]:
-        """The names of the columns of which only items are needed, each with its Need."""
+        """The Need of each column, by name, if the template needs only the column's items."""
         other = {need.path[0] for need in self.needs if not need.items or need.path[1:]}
         return {need.path[0]: need for need in self.needs if need.path[0] not in other}
 

@@ -23,7 +23,7 @@ REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 WEB = ("http", "https")
 # URL schemes with a container in place of the user.
 CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")
-# Names of an ETag or mtime in file systems.
+# The names of an ETag, digest or mtime in the metadata that file systems return.
 VERSIONS = (
     "ETag", "etag", "Content-MD5", "md5Hash", "mtime", "Last-Modified", "LastModified",
     "last_modified", "created",

@@ -89,7 +89,8 @@ class SeveralFiles(SourcePass):
         self._used = None if request is None or request.document else request.columns
         mixed = len(set(files.kinds)) > 1
         if request is not None and mixed:
-            # Typed columns, so that formats match, or at least all columns.
+            # The columns of different formats must match: request typed columns or, if each file
+            # keeps its own types, at least all columns.
             request = None if same_types else replace(request, columns=None)
         self._reading = Reading(
             files.options,
@@ -249,7 +250,11 @@ class SeveralFiles(SourcePass):
             self._shares.append((self.rows_read, share))
 
     def _share(self, taken: int | None) -> float | None:
-        """Return the share of all files read, with ``taken`` bytes of the open file, or None."""
+        """Return the share of all files read so far; None if unknown.
+
+        Args:
+            taken: number of bytes read from the open file; None if unknown.
+        """
         file, index = self._file, self._index
         if file.rows is not None:
             done, total = self.rows_read - self._files[index].first_row, file.rows

@@ -16,9 +16,9 @@ from .schemas import as_bytes
 
 __all__ = ["SortedFiles"]
 
-# DuckDB keeps this many rows in memory while it merges sorted parts, beyond its limit for narrow
-# rows: with 300,000 to 1,200,000 rows of 750, 1,500 and 3,000 bytes, it fails with 128 MB, 192 MB
-# and 256 MB, and works with 240 MB, 256 MB and 512 MB.
+# While DuckDB merges sorted parts, it keeps this many rows in memory, beyond the limit for narrow
+# rows. Measured with 300,000 to 1,200,000 rows. For rows of 750 bytes, 128 MB fail and 240 MB work;
+# for 1,500 bytes, 192 MB fail and 256 MB work; for 3,000 bytes, 256 MB fail and 512 MB work.
 MERGED_ROWS = 150_000
 NARROW_BYTES = 128_000_000
 # The maximum memory limit: otherwise a few huge rows would raise the limit without bound.
@@ -95,8 +95,8 @@ class SortableSource(FilesSource):
     """The columns of files with types that DuckDB stores unchanged.
 
     Attributes:
-        allow: called with the mean number of bytes of the rows of a batch, if that is the highest
-            number so far.
+        allow: called with the mean row size of a batch in bytes, if this is the largest mean so
+            far.
     """
 
     allow: Callable[[float], None]

@@ -285,7 +285,7 @@ class TableColumns(Described):
         return self._stream(ahead.schema, requested_schema)
 
     def following(self) -> object:
-        """Return a stream of the remaining batches, with their schema; None if there are none."""
+        """Return a stream of the next batches with the same columns; None after the last batch."""
         return self._stream(self._waiting[0].schema) if self._waiting else None
 
     def _stream(self, schema: Any, requested_schema: object = None) -> object:
@@ -293,7 +293,7 @@ class TableColumns(Described):
 
         self.arrow_schema = schema
         batches = self._batches(schema)
-        # Even at exit: an interpreter that ends while a thread is inside Arrow is aborted.
+        # Also runs at exit: an interpreter that ends while a thread is inside Arrow is aborted.
         weakref.finalize(batches, self._released)
         stream = pa.RecordBatchReader.from_batches(schema, batches)
         return stream.__arrow_c_stream__(requested_schema)
