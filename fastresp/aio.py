@@ -139,7 +139,7 @@ class Loader(BaseLoader):
         if self._lock.locked():
             await self._call(partial(self._put, row))
             return
-        try:  # encode the row without the lock, which would take as long as encoding
+        try:  # encode outside the lock: locking takes as much time as encoding
             due = self._put(row)
         except BaseException as error:
             shorten(error)

@@ -73,7 +73,7 @@ def redis(
         others: as in ``fastresp.sink.Sink``.
     """
     options.setdefault("nulls", "skip")
-    given_server = server  # dlt would show an argument of the destination
+    given_server = server  # not passed to the destination: dlt shows its arguments
 
     def sink(server: str | None, template: TemplateLike, load_id: str) -> SinkOfNamedJob:
         where, job = given_server or server, f"dlt:{load_id}"

@@ -102,7 +102,7 @@ class _Library:
 
     Args:
         name: name of the package, which is imported.
-        client: name of the client class, with which the name of the cluster client begins.
+        client: name of the client class, and prefix of the cluster client's name.
     """
 
     def __init__(self, name: str, client: str) -> None:

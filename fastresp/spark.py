@@ -38,7 +38,8 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
     found = {"password": spark.conf.get("spark.fastresp.password", None)}
     found["tasks"] = None if context is None else context.defaultParallelism
     found["address"] = None if listener is None else listen(listener)
-    # Spark pickles a class that it can't import. This keeps the password out of query plans.
+    # Spark pickles this class with its attributes, since it can't import the class. So the
+    # password is not an option, which would be in query plans.
     spark.dataSource.register(type("Registered", (FastrespDataSource,), found))
 
 

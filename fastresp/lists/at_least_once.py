@@ -27,7 +27,7 @@ class AtLeastOnce(AtMostOnce):
 
     safe = True
     _returned = 0  # number of items acknowledged by calls that returned, under this name
-    _arrived = 0  # the server's total under this name
+    _arrived = 0  # the server's total of acknowledged items under this name
 
     def _script(self, script: str, *arguments: object) -> Arguments:
         return run(script, self.settings, self.name, *arguments)
@@ -91,7 +91,7 @@ class AtLeastOnce(AtMostOnce):
 
     @property
     def _longest_wait(self) -> float:
-        # Less than the lease, which is renewed after each wait.
+        # A wait must be shorter than the lease, which is renewed after each wait.
         return self.settings.lease / 3
 
     def _wait_for_item(self, seconds: float) -> Steps[bool]:
@@ -146,7 +146,7 @@ class AtLeastOnce(AtMostOnce):
         # correct. Otherwise, later items could be deleted by mistake.
         total = self._total(self.popped.delivered)
         acknowledge = self._script(ACK, total, self._lease_ms)
-        # In this order, as the scripts expect.
+        # ACK before DEL: while the slot is being moved, a script is refused if a key is missing.
         delete = ("DEL", *keys_of(self.settings, self.name)[:2])
         *_, replies = yield from self.calling(("MULTI",), acknowledge, delete, ("EXEC",))
         expect = self.connection.expect

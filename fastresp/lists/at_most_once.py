@@ -58,8 +58,8 @@ class AtMostOnce:
         self._exhausted = False  # the last reply had fewer items than requested
         self._size_known = False  # the size of some items is known
         self._others = 0  # number of values other than bytes received over this connection
-        # The requested items and the parser of the last column. The parser is reused, since it
-        # knows how much to allocate.
+        # For the last column: the number of requested items, and the parser. The parser is reused,
+        # since it knows how much memory to allocate.
         self._columns: tuple[int, ReplyColumns] | None = None
 
     # Methods that AtLeastOnce overrides

@@ -44,8 +44,7 @@ class SlotMoved(CommandError):
 class SlotOwner:
     """Opens connections to the server of a list, or to the owner of the list's slot.
 
-    This is not a ClusterView, since each attempt opens a checked connection, which also reports
-    the topology.
+    A ClusterView is not needed: the checks of each new connection also return the topology.
 
     Attributes:
         server: the server of the last connection.

@@ -149,8 +149,8 @@ class Push:
         length: the length of the list after the last answered command.
         dropped: number of items that ``maxlen`` removed.
         more: whether the source may have more items.
-        source_failed: whether the source raised a TransportError, for example since it reads
-            another buffer.
+        source_failed: whether the source raised a TransportError, for example because it
+            reads another ListBuffer.
         refusal: the last refusal by a cluster node, which ``check_refused()`` raises, or None.
         stopped: whether the push must stop, since the server has refused items.
     """
@@ -164,8 +164,7 @@ class Push:
         self._template = _commands(settings.name, settings.maxlen)
         self._per_row = len(self._template.commands)
         self._started = 0.0
-        # The connection, and the numbers of commands and bytes to subtract from the totals of the
-        # connection.
+        # The connection, and the numbers of commands and bytes to subtract from its totals.
         self._base: tuple[ReplyCore, int, int] | None = None
         self._writer: Encoder | None = None
         self._source: Any = None
@@ -277,7 +276,7 @@ class Push:
                 self._count(self._sizes[self.rows.accept()], row)
 
     def _ran(self, row: list[Any]) -> bool:
-        """Return whether RPUSH ran, although another command of the row was refused."""
+        """Return whether the RPUSH of a row ran; another command of the row was refused."""
         if self._per_row == 1:
             return False
         # RPUSH ran outside a transaction if a busy server refused MULTI.
@@ -368,7 +367,7 @@ class Push:
         return self._base[0]
 
     def add_report_to(self, error: BaseException) -> None:
-        """Add the report and the refused items to an exception, unless it has this report."""
+        """Add the report and the refused items to an exception that lacks this report."""
         if getattr(error, "report", None) is not self.report:
             add_report(error, self.current_report(), str(self.current_report()))
             if self.stopped:

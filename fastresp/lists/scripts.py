@@ -59,10 +59,10 @@ redis.call('HSET', KEYS[3], ARGV[2], ARGV[1])
 redis.call('SET', KEYS[4], 1, 'PX', ARGV[3])
 return left"""
 # Put a consumer's items back where they were popped. ARGV: '', the consumer, '0' to do so only if
-# the lease has expired, whether the items were popped from the left, and the number of items that
-# the consumer has returned to its caller. The consumer keeps unacknowledged items that were
-# returned, and the script replies with the total of acknowledged items. If the number is '', the
-# consumer keeps no items and is deleted, and the script replies with the number of items put back.
+# the lease has expired, whether the items were popped from the left, and the total number of items
+# returned to the caller, or ''. With a total, the consumer keeps the returned items that are not
+# acknowledged, and the script replies with the total of acknowledged items. With '', the consumer
+# keeps no items and is deleted, and the script replies with the number of items put back.
 PUT_BACK = f"""\
 {ACKNOWLEDGED}if ARGV[3] == '0' and redis.call('EXISTS', KEYS[4]) == 1 then return 0 end
 local keep, acknowledged = 0, nil

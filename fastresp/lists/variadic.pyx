@@ -23,7 +23,7 @@ cdef extern from "Python.h":
     Py_ssize_t PyBytes_GET_SIZE(object)
     Py_ssize_t PyObject_LengthHint(object, Py_ssize_t) except -1
 
-# Maximum items between two reads of the clock, each of which costs as much as a few items.
+# Maximum items between two reads of the clock. A read costs as much as a few items.
 cdef Py_ssize_t CLOCK_ITEMS = 64
 
 

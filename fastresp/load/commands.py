@@ -33,7 +33,8 @@ PLAIN = {
 TIMES = {b"EXPIRE": 1, b"PEXPIRE": 1, b"EXPIREAT": 1, b"PEXPIREAT": 1}
 # Idempotent options of SET.
 OPTIONS = (b"EX", b"PX", b"EXAT", b"PXAT")
-# Not idempotent together with other commands: a row may delete a value that another row sets.
+# Commands that are not idempotent together with other commands: a row may delete a value that
+# another row sets.
 DELETES = frozenset((b"DEL", b"UNLINK"))
 
 
@@ -135,8 +136,8 @@ def is_idempotent(template: Template | None, nulls: str = "auto") -> bool:
         return False
     if len(names) > 1 and not DELETES.isdisjoint(names):
         return False
-    # An EXPIRE of a missing key has an effect only when the row runs again, after another command
-    # has created the key. With "skip", the command that creates the key may be omitted.
+    # If EXPIRE comes before the command that creates the key, EXPIRE has an effect only when the
+    # row runs again. With "skip", the command that creates the key may be omitted.
     if nulls == "skip" and len(names) > 1 and not TIMES.keys().isdisjoint(names):
         return False
     made: set[tuple[object, ...]] = set()

@@ -58,8 +58,8 @@ class Sample:
         row_of: the row number of each command.
         size: number of bytes of the commands as RESP.
         shown: the first commands, as redis-cli would show them.
-        fault: message of the first error after the sample, or of the error of a row that can't be
-            serialised; empty if there was no error.
+        fault: message of the first error after the sample, or of the error for commands that can't
+            be serialised; empty if there was no error.
     """
 
     rows: int = 0

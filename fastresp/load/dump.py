@@ -40,10 +40,10 @@ def dump(
     with the whole script, so the script need not be loaded first.
 
     Servers read an RDB file at startup; managed services import it. The file contains whole keys:
-    the strings, hashes, lists, sets and sorted sets that adjacent SET, HSET, RPUSH, LPUSH, SADD or
-    ZADD commands of a key create. EX, PX, and a following EXPIRE or PEXPIRE of the key count from
-    the time of the ``dump()`` call. The file is replaced atomically. The commands of a key are kept
-    in memory, so a key with more than 512 MiB of values is an error.
+    strings, hashes, lists, sets and sorted sets. All SET, HSET, RPUSH, LPUSH, SADD or ZADD commands
+    of a key must be adjacent. EX, PX, and a following EXPIRE or PEXPIRE of the key count from the
+    time of the ``dump()`` call. The file is replaced atomically. The commands of a key are kept in
+    memory, so a key with more than 512 MiB of values is an error.
 
     Args:
         data, template, nulls, default: as for ``mass_insert``.
@@ -52,8 +52,8 @@ def dump(
             written.
         format: ``"resp"`` or ``"rdb"``.
         rdb_version: version of the RDB file: 9 is read by Redis 6.2 and later, 10 by Redis 7.0 and
-            later and by Valkey, 11 by Redis 7.2 and later and by Valkey. Servers that read 11
-            store values from 10 just as compactly, so 10 fits most servers.
+            later and by Valkey, 11 by Redis 7.2 and later and by Valkey. Version 10 fits most
+            servers: those that read 11 store values from 10 just as compactly.
 
     Returns:
         The number of commands written; for an RDB file, the number of commands in its keys.

@@ -131,7 +131,8 @@ class Load:
         self._choose = choose
         self._features = features
         self._begun: list[tuple[Feature, float]] = []  # each with the time of its last look()
-        self._failure: BaseException | None = None  # of a source, or of idle() while it pauses
+        # The exception of the source, or of a feature's idle() while the source pauses.
+        self._failure: BaseException | None = None
         self._report: Report | None = None
         on_fork(self)
 
@@ -334,8 +335,9 @@ class Load:
     def _pump(self) -> None:
         """Send, receive replies, and call ``idle()`` of the features while a Pushed source pauses.
 
-        An exception is raised when the load continues. Raised here, it would pass through Arrow,
-        which changes its type. A lost connection raises its exception again.
+        An exception of ``idle()`` is raised when the load continues: here, it would pass through
+        Arrow, which changes its type. A lost connection is ignored here: its exception is raised
+        again when the load continues.
         """
         assert self.transport is not None and self.transport.lanes is not None
         with suppress(Exception):
@@ -390,7 +392,7 @@ class Load:
                 self.error = self._failure = error = None
 
     def _end_features(self) -> Steps[None]:
-        """Call ``ended()`` of the features that have begun, even after an exception of another."""
+        """Call ``ended()`` of the features that have begun, even if one of them fails."""
         if not self._begun or not is_own(self):
             return
         try:

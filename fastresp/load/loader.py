@@ -245,7 +245,7 @@ class BaseLoader:
         if self._state == "complete":
             self._state = "ended"
         elif error is None and self._error is not None:
-            raise self._error  # the block has ignored it
+            raise self._error  # the block caught it and went on
         return False
 
     @contextmanager

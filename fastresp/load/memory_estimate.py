@@ -143,7 +143,7 @@ def _zset_size(value: Value, times: float, limits: Mapping[str, int]) -> float:
     if _compact(value, times, limits):
         return size_class(LISTPACK + value.packed * times)
     count = value.count * times
-    # The node stores the score as a number; only listpacks store scores as text.
+    # A skiplist node stores the score as a number; only listpacks store scores as text.
     each = size_class(DICT_ENTRY) + size_class(ZSKIPLIST_NODE)
     return DICT + ZSKIPLIST + table_size(count) + each * count + value.loose * times
 
@@ -153,8 +153,8 @@ def _list_size(value: Value, times: float, limits: Mapping[str, int]) -> float:
     total = value.packed * times
     average = value.packed / max(value.count, 1)
     node = NODE_BYTES.get(most, 8192) if most < 0 else most * average
-    # Since Redis 7.2, which also added listpacks for sets, a list that fits in one node is a plain
-    # listpack.
+    # Since Redis 7.2, a list that fits in one node is a plain listpack. Redis 7.2 also added the
+    # limit for sets, which is 0 for earlier versions.
     if limits["set-max-listpack-entries"] and total <= node:
         return size_class(LISTPACK + total)
     # A node ends with the last element that fits.

@@ -193,7 +193,7 @@ class Output:
         self.size += memoryview(data).nbytes
         fresh = self.size - self._begun
         if fresh >= BEGUN_BYTES and hasattr(os, "posix_fadvise"):
-            # Linux then starts to write back the dirty pages; it drops only clean pages.
+            # DONTNEED drops only clean pages; Linux starts to write dirty pages back to disk.
             with suppress(OSError):
                 os.posix_fadvise(self._file.fileno(), self._begun, fresh, os.POSIX_FADV_DONTNEED)
             self._begun = self.size

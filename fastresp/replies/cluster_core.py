@@ -40,8 +40,8 @@ __all__ = ["ClusterCore", "RawCluster"]
 
 N = TypeVar("N", bound=NodeCore)
 
-# The limit for replies that wait for earlier replies, in bytes: for all nodes together, and the
-# minimum for one node.
+# The maximum bytes of replies that wait for earlier replies. Each node may use an equal share of
+# WAITING_BYTES, but at least MIN_WAITING_BYTES.
 WAITING_BYTES = 16 << 20
 MIN_WAITING_BYTES = 1 << 18
 # The maximum number of nodes that a cluster may name during a read.

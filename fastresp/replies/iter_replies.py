@@ -74,8 +74,8 @@ def iter_replies(
     Raises:
         CommandError: a reply is an error; earlier replies are yielded first.
         DecodeError: a reply is not text in the encoding; earlier replies are yielded first.
-        EncodeError, TemplateError, TransportError, TransportTimeout: as ``mass_insert``; replies
-            to earlier commands are yielded first.
+        EncodeError, TemplateError, TransportError, TransportTimeout: as in ``mass_insert``;
+            replies to earlier commands are yielded first.
     """
     template = as_template(template)
     options = Options.of(locals())
@@ -110,7 +110,7 @@ def execute(
         CommandError: the reply is an error.
         DecodeError: the reply is not text in the encoding.
         TypeError: the arguments are not one command; ``iter_replies`` runs many.
-        EncodeError, TransportError, TransportTimeout: as ``mass_insert``.
+        EncodeError, TransportError, TransportTimeout: as in ``mass_insert``.
     """
     command = one_command(arguments)
     with one_reply():

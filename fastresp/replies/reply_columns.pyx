@@ -502,7 +502,7 @@ cdef Values *take_rows(GrowingColumn *column, int64_t rows) except NULL:
 
 
 cdef bint put_ends(GrowingColumn *rest, GrowingColumn *column, int64_t rows) noexcept nogil:
-    """Copy the end offsets and nulls of the values after the first ``rows`` to ``rest``.
+    """Copy to ``rest`` the end offsets and nulls of the values after the first ``rows``.
 
     Return False if out of memory.
     """

@@ -90,8 +90,9 @@ class ReplyCore(Connection):
         self._scripts = None if resending is None else ScriptFilter(resending)
         self._resend_window = Window(filters=() if self._scripts is None else [self._scripts])
         # The replies from the first refused command onwards, in order: they wait for the refused
-        # commands. And the indices in this list of the refused commands' replies, by source index.
+        # commands.
         self._blocked: list[Any] = []
+        # By source index of each refused command: the index of its reply in _blocked.
         self._gaps: dict[int, int] = {}
         self._received = 0  # number of bytes received over earlier connections
         self._counted = 0  # number of bytes of acknowledged replies
@@ -155,7 +156,7 @@ class ReplyCore(Connection):
             The source's exception; None if the source raised no exception.
 
         Raises:
-            LostConnection, TransportTimeout: as ``step()`` and ``wait()``.
+            LostConnection, TransportTimeout: as in ``step()`` and ``wait()``.
         """
         failure = None
         while True:
@@ -290,7 +291,7 @@ class ReplyCore(Connection):
         raise LostConnection
 
     def reject_reply(self, question: str, reply: Any) -> NoReturn:
-        """Give up the connection, since a reply has a form that the command can't have."""
+        """Give up the connection, since a reply has an unexpected form."""
         assert self.stream is not None
         message = f"unexpected reply to {question}: {shown_reply(reply)}"
         self.stream.give_up(ProtocolError(message, self.received))

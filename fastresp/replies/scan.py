@@ -205,7 +205,7 @@ class Scan:
         return self._retry(part._replace(slots=moved), failed, self._scans_of_moved)
 
     def _scans_of_moved(self, part: NodeScan) -> list[NodeScan]:
-        """Return scans on the nodes that report that they have the slots of a scan."""
+        """Return scans of a scan's slots, on the nodes that report that they have these slots."""
         assert part.slots is not None
         left, scans = set(part.slots), []
         message = "no node reports that it has them"

@@ -253,7 +253,7 @@ class TaskLoad:
         while not self._aborted.is_set():
             chunks = Chunks(self.pushed, self._template, self._options)
             try:
-                # Before ``loading()`` claims the checkpoint, which would create a new one.
+                # Check first: ``loading()`` would create a new checkpoint for an ended job.
                 self._check_ended()
                 report = run(loading(chunks, self._choose_transport), waiting=self._renew_lease)
             except AtWork:

@@ -93,8 +93,8 @@ class StoredCheckpoint(Description):
         """Find the commands that have too few arguments, without running them.
 
         Returns:
-            For each such command, by its name in capitals, the highest number of arguments
-            (including the name) that is too low.
+            By command name in capitals: the largest number of arguments, including the name, that
+            the server refused as too few.
         """
         found: dict[bytes, int] = {}
         for words in commands:
@@ -158,8 +158,8 @@ class StoredCheckpoint(Description):
         commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
         self.markers.begin(generation, fence)
         if fresh:
-            # Delete the markers for every number of connections: otherwise, scripts of a loader
-            # with a different number could find the value that they expect.
+            # Delete the markers for every number of connections: otherwise, the scripts of a
+            # loader with more or fewer connections could find the value that they expect.
             commands = [("DEL", self._hash, *self.markers.of_all), *commands]
             if not self.of_slots:
                 commands += self.markers.setting(0)
@@ -330,7 +330,8 @@ class StoredCheckpoint(Description):
         template.
 
         Args:
-            row, seen: as for ``renew()``. A resumed load counts the errors of later rows again.
+            row, seen: as for ``renew()``. A resumed load counts the errors of rows after ``seen``
+                again.
         """
         if self._links is not None:
             words = () if seen is None else ("seen", seen, "failed", self.failed())

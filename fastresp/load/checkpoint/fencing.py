@@ -17,8 +17,8 @@ __all__ = ["FENCE", "FENCE_BYTES", "LEVEL", "MERGED_ITEMS", "RUN", "may_fence"]
 
 # Bytes of the random token, written as hexadecimal digits.
 FENCE_BYTES = 8
-# Maximum items of a merged command, which has at most three arguments per item plus a few: fewer
-# than SCRIPTED_WORDS of resp/transactions.pyx.
+# Maximum items of a merged command. A command with this many items, each of at most three
+# arguments, has fewer arguments than SCRIPTED_WORDS of resp/transactions.pyx.
 MERGED_ITEMS = 2_000
 # A CLIENT ID that no connection has. With 0, Redis 6.2 would close all other connections.
 NOBODY = (1 << 63) - 1

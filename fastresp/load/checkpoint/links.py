@@ -26,8 +26,9 @@ __all__ = [
 
 NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
 MAX_NAME = 200
-# Maximum seconds to wait for a reply, and to connect to a node that is no longer a primary.
+# Maximum seconds to connect, and to wait for a reply.
 MAX_S = 5.0
+# Maximum seconds to connect to a node that is no longer a primary.
 FORMER_S = 1.0
 # How many seconds to retry writes that a full server refuses at the end of a load.
 FREED_S = 0.5

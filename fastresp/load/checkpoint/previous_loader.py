@@ -138,9 +138,10 @@ def remove_truncated_transactions(links: Links, clients: str) -> None:
     """Rewrite the append-only file of each server that has restarted since the previous load.
 
     A crash may truncate the last transaction in the file. If the file then ends within a command,
-    the server skips this transaction at its first restart, but leaves it in the file. At its second
-    restart, it runs the transaction together with the next one, so its rows are loaded again. Seen
-    with Redis 6.2 to 8.2 and Valkey 8.1, not with Valkey 9.1. A rewrite removes the transaction.
+    the server skips the truncated transaction at its first restart, but leaves it in the file. At
+    its second restart, the server runs the truncated transaction together with the next one, so the
+    rows of the truncated transaction are loaded twice. Seen with Redis 6.2 to 8.2 and Valkey 8.1,
+    not with Valkey 9.1. A rewrite removes the truncated transaction.
 
     Servers where the user lacks permission for BGREWRITEAOF are skipped.
 

@@ -41,7 +41,7 @@ cdef enum:
     # Maximum bytes kept of a value that differs.
     FOUND_BYTES = 65536
 
-# A time to live may be this many ms shorter than the loaded time minus the elapsed time.
+# A time to live may be this many ms below (time to live in the source - time since the load).
 cdef double SLACK_MS = 1000.0
 
 
@@ -52,7 +52,7 @@ cdef class Comparison(Incoming):
 
     Args:
         differences: stores the differences; see Differences.
-        exact: whether items that the source does not name are differences.
+        exact: whether items that are not in the source are differences.
         recheck: whether differences that were found earlier are being rechecked.
         since: when the load began, in seconds since 1970; -1 if unknown.
 
@@ -266,7 +266,7 @@ cdef class Comparison(Incoming):
         """Return an item to compare, and count it."""
         cdef Item *item = &self.expected.items[index]
         self.values += not self.full
-        # In a recheck, no command overwrites the value of another command; SET keeps the time.
+        # In a recheck, no command overwrites another command's value; SET keeps the time to live.
         if self.overwrites.tracking and not self.recheck:
             self.overwrites.overwrite(&self.expected.command, item)
         return item
@@ -398,7 +398,7 @@ cdef class Comparison(Incoming):
         return self.add_difference("ttl", &item, 0, found, 0)
 
     cdef int compare_count(self, long long n) except -1:
-        """Compare the number of items of a key with the number that the source names."""
+        """Compare the number of items of a key with the number of its items in the source."""
         cdef const WriteCommand *s = &self.expected.command
         cdef Item item = Item(NULL, 0, NULL, 0, False, self.answered.command)
         if self.recheck:

@@ -15,8 +15,8 @@ from .values import Location, location_of, replace_part, same_document
 
 __all__ = ["Candidate", "Differences", "apply_recheck", "missing_items", "repairable"]
 
-# Identifies a value in the server: the key, the group of the item in the key, and the item's name;
-# for a part of a document, its location, if the path names only one.
+# Identifies a value in the server: the key, the group of the item in the key, and the item's name.
+# For a part of a document, the name is its location, or its path if the location is unknown.
 Slot: TypeAlias = tuple[bytes, str, bytes | int | Location | None]
 
 # The groups whose items are counted per key.
@@ -73,7 +73,7 @@ class Candidate:
         return CANDIDATE_BYTES + sum(len(each) for each in texts if isinstance(each, bytes))
 
     def command(self) -> tuple[bytes | str | int, ...]:
-        """Return a command that writes only this value; the recheck reads what it writes."""
+        """Return a command that writes only this value, for the recheck, which reads the value."""
         key, name, wanted = self.key, self.name, self.wanted
         match self.group:
             case "value":
@@ -108,10 +108,10 @@ class Differences:
 
     Attributes:
         types: the known types of keys, to report a wrong type.
-        counts: keys that have more items than the source has named: the command that counts the
-            items, the number of named items, and the last row that named an item. To be cleared if
-            not all rows were compared.
-        omitted_keys: number of these keys that did not fit among the candidates.
+        counts: for each key with more items than the source: the command that counts the items,
+            the number of items that are in the source, and the last row with an item of the key.
+            The caller must clear it if not all rows were compared.
+        omitted_keys: number of keys in ``counts`` for which there was no room in ``candidates()``.
         unknown_documents: number of documents that could not be compared: later rows write unknown
             parts.
     """
@@ -124,8 +124,8 @@ class Differences:
         self._by_key: dict[bytes, set[Slot]] = {}
         # By key: the differences that an expiry of the key would explain.
         self._missing_by_key: dict[bytes, set[Slot]] = {}
-        # Documents and their parts, by key and each location that contains them, itself included;
-        # None for a part whose location is unknown.
+        # By key and location: the document or part at this location, and all parts within it. The
+        # location is None for parts whose location is unknown.
         self._within: dict[tuple[bytes, Location | None], set[Slot]] = {}
         # Keys with differences from which later rows remove items.
         self._keys_with_removals: set[bytes] = set()
@@ -157,7 +157,7 @@ class Differences:
         return len(self._candidates) >= self._max_differences or self._bytes >= self._max_bytes
 
     def _sets(self, candidate: Candidate, slot: Slot) -> Iterator[tuple[dict[Any, set[Slot]], Any]]:
-        """Yield each dict of sets that has the slot, and the key of its set."""
+        """Yield each dict in which a set contains the slot, and the dict's key for that set."""
         key, group, name = slot
         yield self._by_key, key
         if candidate.kind == "missing" or (group == "time" and candidate.found < 0):
@@ -314,7 +314,7 @@ def apply_recheck(first: list[Candidate], second: list[Candidate]) -> tuple[list
             before = replace(before, wanted=before.wanted + appeared[before.key])
             if now.found <= before.wanted:
                 continue
-        if now.kind == "type":  # no read but TYPE returns the type
+        if now.kind == "type":  # only a TYPE read returns the type
             changed = before.kind not in ("type", "missing")
         else:
             same = now.found == before.found or before.group in ("time", "count")

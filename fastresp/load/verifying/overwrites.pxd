@@ -31,8 +31,8 @@ cdef class OverwriteTracker:
     cdef bint exact
     cdef bint tracking          # whether anything was noted
     cdef unsigned char *key_filter  # owned: a bit for each hash of a key
-    # With exact, by key: twice the number of overwrites, plus 1 if the source has named all items
-    # of the key.
+    # With exact, by key: twice the number of overwrites, plus 1 if all items of the key are in the
+    # source.
     cdef Numbers keys
     # By key and item: 1 if the item was found.
     cdef Numbers present

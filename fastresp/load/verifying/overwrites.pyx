@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Track values that later commands overwrite, and the items of a key that the source names."""
+"""Track values that later commands overwrite, and count the items of keys in the source."""
 
 from libc.stdlib cimport calloc, free
 
@@ -92,7 +92,7 @@ cdef class OverwriteTracker:
 
     Args:
         differences: the differences; see Differences.
-        exact: whether to track the items of a key that the source names.
+        exact: whether to count the items of each key in the source.
     """
 
     def __cinit__(self, differences, bint exact):
@@ -191,12 +191,12 @@ cdef class OverwriteTracker:
     cdef int compare_count(
         self, const WriteCommand *s, long long n, long long known, long long row
     ) except -1:
-        """Compare the number of items of a key with the number that the source has named.
+        """Compare the number of items of a key with the number of its items in the source.
 
         Args:
             s: the last command on the key; ``found`` contains its items.
             n: number of items that the key has in the server.
-            known: for a list, the number of items that the source has named.
+            known: for a list, the number of its items in the source.
             row: row of the command.
         """
         cdef bytes key = s.key[:s.key_size]
@@ -225,7 +225,7 @@ cdef class OverwriteTracker:
     cdef int set_count(
         self, bytes key, bytes verb, long long known, long long n, long long row
     ) except -1:
-        """Store a key that has more items than the source has named."""
+        """Store a key if it has more items than the source; otherwise, forget the key."""
         if n > known:
             self.differences.counts[key] = verb, known, row
             self.add_key(key, len(key))

@@ -62,8 +62,8 @@ from .write_command cimport (
 from . import unverifiable
 
 cdef enum:
-    # Maximum items and bytes of a read, which a server runs in less than 1 ms, as for merged
-    # commands.
+    # Maximum items and bytes of a read, the same as for merged commands. The server runs such a
+    # read in less than 1 ms.
     MAX_ITEMS = 1000
     MAX_BYTES = 65536
     CHUNK_BYTES = 1 << 19
@@ -89,8 +89,8 @@ cdef class ReadPlanner:
     Attributes:
         over_keys: whether one command may read several keys.
         recheck: as passed.
-        error: why a source command can't be verified, after reads for all earlier commands were
-            returned; None if there is no such command.
+        error: the error for a source command that can't be verified; None if there is none. The
+            reads for all earlier commands are returned first.
     """
 
     cdef object comparison

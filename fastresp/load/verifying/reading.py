@@ -41,7 +41,8 @@ __all__ = [
 
 # Maximum bytes of the chunks of the source that are kept until their replies arrive.
 MAX_WAITING_BYTES = 16 << 20
-# For connections that only read; in a cluster, from all primaries. MGET needs permission.
+# The connections only read; in a cluster, from all primaries. The user may lack permission for
+# MGET.
 READING = Requirements(
     reading=True, nodes=True, optional_commands=lambda _: [(b"MGET", b"fastresp")]
 )

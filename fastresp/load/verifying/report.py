@@ -61,7 +61,8 @@ class Difference:
             path in a document; None for a string, a time to live, or a number of items.
         kind: ``"missing"``; ``"value"``: a different value, score or document; ``"type"``: the key
             has the wrong type; ``"ttl"``: a different time to live; ``"extra"``: a value that the
-            source removes or, with ``exact``, does not name.
+            source removes, a list item that is not in the source or, with ``exact``, a field or
+            member that is not in the source.
         wanted: the value in the source, as bytes. A time to live is in milliseconds: from now, or
             since 1970 if the source sets an absolute time. For a number of items: how many of the
             source's items exist. None if the value must not exist.

@@ -130,11 +130,11 @@ def verify(
         data, template, server, nulls, timeout, default: as for ``mass_insert``. The outcome of each
             command must depend only on its arguments: SET, HSET, SADD, ZADD, RPUSH, LPUSH,
             JSON.SET, DEL, HDEL, SREM, ZREM, EXPIRE and their variants, without options such as NX.
-            The source must name all items of a list.
+            The source must contain all items of a list.
         sample: compare only a share of the rows, such as ``"1%"`` or 0.01. The report then
             estimates the maximum share of all rows that differ.
         seed: each seed selects a different sample of the same size.
-        exact: also report fields and members that the source does not name. Extra list items are
+        exact: also report fields and members that are not in the source. Extra list items are
             always reported, except in a sample. Needs 16 to 64 bytes of memory for each key, and
             for each item of keys that several rows write.
         differences: where to write differences at the end: the path of a JSON Lines file, or a

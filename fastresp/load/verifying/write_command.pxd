@@ -122,8 +122,8 @@ cdef struct Read:
     Py_ssize_t commands         # number of covered commands
     Py_ssize_t skipped          # items of the first command that other reads cover
     Py_ssize_t items
-    # COUNT: number of items that the source names. RPUSH, LPUSH: list index at which the items
-    # start. LSET: list index of the item.
+    # COUNT: number of items in the source. RPUSH, LPUSH: list index at which the items start.
+    # LSET: list index of the item.
     long long number
 
 

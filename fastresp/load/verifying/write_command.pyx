@@ -147,7 +147,7 @@ cdef bint parse_scores(WriteCommand *s, long long words) noexcept nogil:
         before = s.items
         text = next_argument(&s.items, &size)
     s.items = before
-    # An option here is not a score.
+    # Refuse an option in place of the first score.
     if size >= 2 and (
         is_word(text, size, b"NX") or is_word(text, size, b"XX") or is_word(text, size, b"GT")
         or is_word(text, size, b"LT") or is_word(text, size, b"INCR")
