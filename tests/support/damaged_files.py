@@ -66,6 +66,7 @@ TEMPLATES = (
     "HSET {id} word {word} run {run} when {when} amount {amount} day {day} uuid {uuid} raw {raw}",
     "SET {0} {1}",
     "HSET {id} {**}",
+    "HSET {id} {**!json}",
 )
 
 
@@ -190,7 +191,7 @@ def loads(path: Path, kind: str, data: bytes, template: str) -> bool:
     """Return whether a template fits an undamaged file."""
     try:
         dumped(path, kind, data, template, io.BytesIO())
-    except fastresp.TemplateError:
+    except (fastresp.EncodeError, fastresp.TemplateError):
         return False
     return True
 
