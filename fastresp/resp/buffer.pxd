@@ -224,7 +224,7 @@ cdef inline char *fill_header(
     bytes after the text.
 
     Args:
-        p: the start of the room for the header, which has ``digits`` + 3 bytes.
+        p: start of the ``digits`` + 3 bytes that are reserved for the header.
         end: end of the text after the header.
         digits: the guessed number of digits; set to the actual number, as the next guess.
     """

@@ -185,7 +185,7 @@ cdef class Chunk:
 
     Attributes:
         first_command: index in the stream of the chunk's first command.
-        ends: array of int64, for each reply the offset of the end of the commands that it answers.
+        ends: array of int64, for each reply the end offset of the commands that it answers.
         rows: array of int64, the index of the source row of each command.
     """
 
@@ -238,7 +238,7 @@ cdef class Chunk:
         return replies
 
     def within(self, commands):
-        """Return how many leading replies answer at most ``commands`` commands together."""
+        """Return how many leading replies together answer at most ``commands`` commands."""
         return min(commands, len(self.ends))
 
     def parts(self, at):
@@ -260,7 +260,7 @@ cdef class Chunk:
         return b"".join(pieces)
 
     def piece(self, Py_ssize_t start, Py_ssize_t end):
-        """Return the bytes from ``start`` to ``end``, or up to the next edge of a large argument.
+        """Return the bytes from ``start`` to ``end``, or to the next boundary of a large argument.
 
         Returns:
             A memoryview; empty only if ``start`` equals ``end``.

@@ -20,8 +20,8 @@ __all__ = [
 #   set, remove, time, condition, neutral
 #               idempotent, if no later command changes the data; see ``idempotent.py``. "set" alone
 #               determines whether the key exists afterwards. "remove" removes items; removing the
-#               last item removes the key. "time" changes only existing keys, and a rerun restarts
-#               the time. The effect of "condition" depends on the previous state. "neutral"
+#               last item removes the key. "time" sets the time to live of existing keys, which a
+#               rerun restarts. The effect of "condition" depends on the previous state. "neutral"
 #               changes no key
 #   change      may change data, and is not idempotent
 #   script      runs other commands, and its reply may contain their errors
@@ -34,14 +34,16 @@ __all__ = [
 #   flush       changes all data
 #   server      concerns the server, or no key
 #
-# Key positions: index of the first key, the name being argument 0; "..last" if there are more keys,
-# counted from the end if negative; "#index" of the argument with the number of keys; "/step", the
-# number of arguments from one key to the next; 0 without keys; ? if the keys follow an option.
+# Key positions, as indices of arguments; the name is argument 0:
+#   first       the first key; 0 if there is no key, ? if the keys follow an option
+#   ..last      the last key, if there are more keys; a negative index counts from the end
+#   #index      the argument with the number of keys
+#   /step       the number of arguments from one key to the next
 # GEORADIUS, GEORADIUSBYMEMBER and SORT may have a second key, after STORE. Names of module commands
 # contain a dot.
 #
 # Flags:
-#   small       the reply is small for any key. SET is not, because of its option GET
+#   small       the reply is small for any key. SET has no such flag, because of its option GET
 #   deletes     deletes data or changes the server itself. No flag of COMMAND marks all of these:
 #               for CONFIG SET, only the subcommand has the flag
 #   fields      writes fields of a hash

@@ -257,7 +257,7 @@ cdef class CommandSplitter:
         return NOT_WHOLE
 
     cdef int check_name(self, long long number) except -1:
-        """Refuse a command name of ``number`` bytes, which are too many; allow other arguments."""
+        """Refuse an argument of ``number`` bytes if it is a command name, which is too long."""
         cdef long long n
         cdef const char *header = known_length_end(self.buffer.out.base + self.start + 1, &n)
         if known_length_end(header + 1, &n) == self.buffer.out.base + self.at:

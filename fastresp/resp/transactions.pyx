@@ -76,8 +76,9 @@ cdef class BatchedChunk(Chunk):
     Attributes:
         inner: the commands without transactions.
         execs: array of int64, for each transaction the index of the reply to EXEC.
-        waits: array of int64, the indices of the replies to those EXECs that must be sent after all
-            earlier replies have arrived, since the previous transaction sets the same marker.
+        waits: array of int64, the indices of the replies to some EXECs: each of these EXECs is sent
+            after all earlier replies have arrived, since the previous transaction sets the same
+            marker.
         firsts: array of int64, for each transaction the index of the transaction's first reply in
             ``inner``. The last element is the number of replies in ``inner``.
         opening: the number of commands between MULTI and the source's commands.
@@ -114,7 +115,7 @@ cdef class BatchedChunk(Chunk):
         return range(first, self.inner.covered(self.firsts[number + 1]))
 
     def elements(self, at):
-        """Return which replies to ``inner`` a reply to EXEC contains, as a range of their indices.
+        """Return the range of the replies to ``inner`` that one reply to EXEC contains.
 
         The reply to EXEC begins with the replies to the opening commands, and ends with the reply
         to the command that sets the marker.
@@ -136,9 +137,10 @@ cdef class Batcher:
         max_commands: a transaction ends with the row that reaches this number of commands.
         max_bytes: a transaction also ends with the row that reaches this size.
         start_bytes: the initial size of the buffer.
-        lacking: for each command name in capitals, a number of arguments that is too small. Such a
-            command would make a server refuse the whole transaction, so it is replaced by an HSET
-            that fails only when it runs. Users of checkpoints have permission to run HSET.
+        lacking: for command names in capitals, the largest number of arguments that is too small. A
+            command with too few arguments would make a server refuse the whole transaction, so it
+            is replaced by an HSET that fails only when it runs. Users of checkpoints have
+            permission to run HSET.
         most_of_source: a transaction also ends with the row that reaches this number of commands
             before merging; None for no limit.
         opening: commands at the start of each transaction, such as SCRIPT LOAD: a server may forget
