@@ -59,8 +59,9 @@ def dump_command(
 
     fastresp dump users.csv "HSET user:{id} {**}" --format rdb -o dump.rdb
 
-    An RDB file contains whole keys. A server reads it at start, and managed services import it.
-    The commands of a key must be adjacent: SET, HSET, RPUSH, LPUSH, SADD or ZADD.
+    An RDB file contains whole keys. A server reads it at startup, and managed services can import
+    it. Keys are created with SET, HSET, RPUSH, LPUSH, SADD or ZADD; the commands of a key must be
+    adjacent.
     """
     if output == Path("-"):
         output = None
