@@ -47,8 +47,9 @@ NAMES_SHOWN = 20
 FORMAT = re.compile(r"(.?[<>=^])?[-+ ]?#?0?[0-9]*[,_]?(\.[0-9]+)?[bcdeEfFgGnosxX%]?")
 
 
-# Options that are arguments of a class in Python, by their names on the command line and in data
-# engines: the argument of ``mass_insert``, the class, and the argument of the class.
+# Options that are arguments of a class in Python. The keys are their flat names, as on the command
+# line and in data engines. The values are the argument of ``mass_insert``, the class, and the
+# argument of the class.
 GROUPED = {
     "resume": ("checkpoint", "Checkpoint", "resume"),
     "take_over": ("checkpoint", "Checkpoint", "take_over"),

@@ -123,8 +123,8 @@ class Report(Displayed):
         transport: ``"redis-cli"`` or ``"socket"``.
         program: the path of the redis-cli that was used; empty for a socket.
         connections: number of connections.
-        rows: number of source rows whose commands were sent or skipped, including commands to be
-            resent.
+        rows: number of source rows whose commands were sent or skipped, including rows whose
+            commands will be resent.
         commands: number of whole commands sent. A command that was resent, for example after
             NOSCRIPT or MOVED, counts once.
         replies: number of commands whose replies, including error replies, were received. A reply

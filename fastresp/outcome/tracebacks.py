@@ -98,7 +98,7 @@ def _handled(error: BaseException, otherwise: BaseException | None = None) -> Ba
 
     Args:
         error: the error, which was raised while other errors were being handled.
-        otherwise: the user's error if there is no other, such as a cause from another thread.
+        otherwise: returned if no context is the user's error, such as a cause from another thread.
     """
     hiding, context = error, error.__context__
     while context is not None and (_is_internal(context) or _is_replaced(context, hiding)):

@@ -152,9 +152,11 @@ class ClusterView:
             topology.add(node, slot, slot)
 
     def connect(self, node: Address | None, timeout: float | None, data: str) -> tuple[Server, Any]:
-        """Connect to a node as ``server_of()``; return its Server, and the redis-py connection.
+        """Connect to a node; return its Server, and the redis-py connection.
 
         Args:
+            node: the node; None for the server that the user named.
+            timeout: seconds to connect, and for each read.
             data: what may be missing if the node was restarted, for the message.
 
         Raises:

@@ -125,7 +125,7 @@ class Merge:
 
     Attributes:
         items: maximum items (elements, members, field-value pairs, keys) of a merged command; None
-            for 1,000. With a rate limit, at most the commands of 10 ms.
+            for 1,000. With a rate limit, at most the number of commands allowed in 10 ms.
         bytes: maximum bytes of a merged command; None for 65,536. Other clients wait while the
             server runs a command, so larger commands delay those clients.
 

@@ -86,7 +86,7 @@ class Server:
     requirements: Requirements
     remap: Remap
     announced: bool
-    # Commands at which a proxy closed the connection, and those that were already logged. All
+    # Commands at which a proxy closed the connection, and commands that were already logged. All
     # copies of a Server share these sets.
     _unanswered: set[str]
     _told: set[str]

@@ -116,7 +116,7 @@ class ConnectDeadline:
 
     Args:
         seconds: the time for all connections together.
-        each: the time to connect to each server, and for each read, which is not limited here.
+        each: redis-py's timeout, to connect to a server and for each read; not enforced here.
 
     Attributes:
         expired: whether the deadline has passed or a connection has failed. If so, no connection

@@ -303,6 +303,6 @@ def add_report(error: BaseException, report: Report, outcome: str) -> None:
     """Add ``outcome`` as a note, and the report as an attribute, to an exception."""
     error.add_note(f"fastresp: {outcome}")
     if isinstance(error, LoadErrors):
-        return  # raised by another load, which is the source, and has already set its own report
+        return  # raised by another load, the source, which has already set its own report
     with suppress(AttributeError, TypeError):
         error.report = report  # type: ignore[attr-defined]

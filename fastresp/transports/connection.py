@@ -75,7 +75,7 @@ class Connection:
         self.stream: Stream | None = None
         self.started = self.moved = self.since = self.heard = time.monotonic()
         self._pause = 0.0  # seconds without traffic before the connection was lost
-        # After ``stop()``, the value, in replies, that ``sent`` may reach; otherwise None.
+        # After ``stop()``, the limit for ``sent``, in replies; otherwise None.
         self.end: int | None = None
         # Error replies that answer no whole command; the server then closed the connection.
         self.last_reply = ""
@@ -250,7 +250,7 @@ class Connection:
         return stream.send(self.window, room, self.room_bytes() if self.end is None else None)
 
     def room(self) -> int | None:
-        """Return the value, in replies, that ``sent`` may reach now; None for no limit."""
+        """Return the current limit for ``sent``, in replies; None for no limit."""
         return None
 
     def room_bytes(self) -> int | None:

@@ -169,13 +169,13 @@ def wrap(
 
     If a source raises GeneratorExit, ``yield from`` would close the steps. But the steps must
     still wait for the replies to earlier commands, so GeneratorExit is raised in them like any
-    other exception. For the same reason, nothing may delegate to this generator by ``yield from``.
+    other exception. Callers of this generator must not use ``yield from`` either.
 
     Args:
         steps: the steps; closed at the end.
-        ending: called at the end with the exception and the result of the steps; returns what to
-            wait for.
-        waiting: called with each wait of the steps; must yield it, and return the answer.
+        ending: called at the end with the exception and the result of the steps; returns additional
+            steps.
+        waiting: called with each step; must yield this step, and return the answer to it.
     """
     answer: Any = None
     error: BaseException | None = None

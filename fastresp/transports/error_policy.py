@@ -79,8 +79,8 @@ class ErrorPolicy:
         self._file: IO[bytes] | None = None
         self._lines: list[str] = []  # rejects still to be written
         self._kept_bytes = 0
-        # If processing was interrupted within an error reply to merged commands: the number of
-        # commands that were processed.
+        # If processing was interrupted within an error reply to merged commands: how many of these
+        # commands were processed.
         self._taken = 0
 
     def resume(self, stays: Callable[[dict[str, Any]], bool] | None) -> None:

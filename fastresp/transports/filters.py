@@ -232,12 +232,12 @@ class IdempotentFilter(Filter):
 
 
 class TransactionFilter(Filter):
-    """Ends a load whose transactions advance a checkpoint when a transaction is refused.
+    """Ends a load with a checkpoint when one of its transactions is refused.
 
-    Each transaction may run only after its predecessor, the previous transaction with the same
-    marker: the key that stores how many rows have run. So an EXEC is sent only after the reply to
-    the predecessor's EXEC; until then, the server already queues the commands of the transaction. A
-    script is sent immediately, since it checks the marker itself.
+    A marker is a key that stores how many rows have run. Each transaction may run only after its
+    predecessor: the previous transaction with the same marker. So an EXEC is sent only after the
+    reply to the predecessor's EXEC. Before that reply, the server already queues the other commands
+    of the transaction. A script is sent immediately, since it checks the marker itself.
     """
 
     # The index of the first reply not to acknowledge, because the load can't continue.

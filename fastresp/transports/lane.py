@@ -73,7 +73,7 @@ class Lane(Connection):
         max_bytes: as for Window.
 
     Attributes:
-        retry: gives commands to the load's ledger; None if the load has no ledger.
+        retry: adds commands to the load's ledger; None if the load has no ledger.
         replacement: the lane that replaces this lane after an idle disconnect.
         lost_at: when the connection was lost, if its commands wait to be resent; otherwise None.
         cause: why the connection was lost.
@@ -152,7 +152,7 @@ class Lane(Connection):
         return paced if gate is None else min(gate, gate if paced is None else paced)
 
     def _paced(self) -> int | None:
-        """Return the value, in replies, that ``window.sent`` may reach now at the load's rate.
+        """Return the limit for ``window.sent`` that the rate limit sets now, in replies.
 
         None if the limit counts bytes, or does not apply.
         """

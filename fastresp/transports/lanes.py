@@ -80,7 +80,8 @@ class Lanes:
         self._started = 0.0
         self.routed = False
         self.asking = False  # whether ASK has redirected commands to nodes that import slots
-        # Number and bytes of the chunks added since all lanes were served, and the free bytes then.
+        # Number and bytes of the chunks added since all lanes were last served, and how many bytes
+        # were free at that time.
         self._turn = self._added = self._free = 0
         # The position in the source after the deferred commands.
         self.after = Position() if start is None else Position(row=start.row)

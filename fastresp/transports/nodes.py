@@ -35,7 +35,8 @@ __all__ = ["Nodes", "close_all_late"]
 # Maximum number of lanes in a load: the router stores a lane's number in 16 bits.
 MAX_MADE = 30_000
 # Maximum number of consecutive connections to a node that are lost without a reply. If more are
-# lost, the sent commands are the cause. The pause doubles each time, up to LOOK_S * 8.
+# lost, the sent commands are the cause. The pause before a new connection doubles each time, up to
+# LOOK_S * 8.
 MAX_FRUITLESS = 10
 # The key of a single server, in place of a node's address.
 ONE = ("", 0)

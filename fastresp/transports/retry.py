@@ -29,8 +29,8 @@ __all__ = ["RetryFilter"]
 NO_ASKING = re.compile(rb"(?i)NOPERM .*'asking' command")
 # Error of commands whose keys are temporarily on two nodes.
 TRYAGAIN = b"TRYAGAIN "
-# A command that was merged with others has this number, plus its index in the source, in its key of
-# the ledger.
+# For a command that was split from merged commands, the number in the ledger's key is SPLIT plus
+# the command's index in the source.
 SPLIT = 1 << 61
 
 
@@ -49,9 +49,9 @@ class RetryFilter(Filter):
         self._ledger = ledger
         self._lane = lane
         self._redirect = redirect
-        # Transactions that fail at EXEC (EXECABORT), by the index of their first reply: the node
-        # that ASK named, or None; and the value of ``ResendUnit.later``. Kept like the sets below,
-        # since the step that processes EXEC may be repeated.
+        # For transactions that fail at EXEC (EXECABORT), by the index of their first reply: the
+        # node that ASK named, or None, and the value of ``ResendUnit.later``. Kept as long as the
+        # sets below, since the step that processes EXEC may be repeated.
         self._aborted: dict[int, tuple[tuple[str, int] | None, bool]] = {}
         # Kept until all commands are answered: the replies that refuse commands, the error replies,
         # and the chunks since the first refused command.
@@ -215,7 +215,7 @@ class RetryFilter(Filter):
         """Return whether a command ran although an earlier command of the same key was refused.
 
         This is harmless if the later command replaces or deletes the key, and if the refused
-        command was split from merged commands and is not resent yet. The refused command is then
+        command was split from merged commands and has not been resent. The refused command is then
         dropped, and counts as answered.
 
         Call this method once all commands are answered. If it returns False, it has dropped the

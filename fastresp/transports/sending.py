@@ -117,7 +117,7 @@ class Sending:
         return self._base + self.chunk.place(index)
 
     def covered_rows(self, commands: int) -> int:
-        """Return how many source rows the first ``commands`` cover, including skipped rows."""
+        """Return how many source rows the first ``commands`` commands cover, with skipped rows."""
         if not commands:
             return 0
         return self._row_base + self.chunk.rows_after(commands) - self.start.row
@@ -149,7 +149,7 @@ class Sending:
         return self.rows_up_to(commands), self.first_command + commands, self.first_byte + self.at
 
     def rows_up_to(self, commands: int) -> int:
-        """Return how many rows of the connection end with the chunk's first ``commands``."""
+        """Return how many rows the connection has covered after the first ``commands`` commands."""
         return self._rows_before + self.covered_rows(commands)
 
     def piece(self, max_bytes: int, replies: int | None = None) -> memoryview:

@@ -25,7 +25,8 @@ UNIX_BUFFER_BYTES = 1 << 20
 WRITE_BYTES = 1 << 20
 # OpenSSL requires the same bytes again if it could not send all of them.
 TLS_WRITE_BYTES = 1 << 18
-# Maximum reads in a wait, which includes the rest of an incomplete reply: 256 KiB, or 0.8 s.
+# Maximum reads in one wait, including reads of the rest of an incomplete reply. So a wait reads at
+# most 256 KiB, and takes at most 0.8 s.
 READS_OF_WAIT = 4
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -164,7 +165,7 @@ class Stream:
 
         Args:
             window: the window.
-            max_replies: the value, in replies, that ``sent`` may reach; None for no limit.
+            max_replies: the limit for the window's ``sent``, in replies; None for no limit.
             max_bytes: maximum bytes to send in this call; None for no limit.
 
         Returns:

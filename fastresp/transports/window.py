@@ -93,7 +93,7 @@ class Filter:
         return received
 
     def gate(self, window: Window) -> int | None:
-        """Return the value, in replies, that ``Window.sent`` may reach now; None for no limit."""
+        """Return the current limit for ``Window.sent``, in replies; None for no limit."""
         return None
 
     def is_settled(self, index: int) -> bool:
@@ -111,7 +111,7 @@ class Filter:
         """Add fastresp's own commands after a chunk that was added."""
 
     def refill(self, window: Window) -> None:
-        """Add the commands that the processed replies made due."""
+        """After replies were processed, add the commands that are due."""
 
 
 class Window:
@@ -125,7 +125,7 @@ class Window:
     Args:
         max_bytes: the window is full if the held chunks use at least this much memory.
         max_commands: the window is full if at least this number of replies is missing.
-        filters: they inspect replies in this order.
+        filters: the filters, in the order in which they inspect replies.
         node: the cluster node that receives the commands, for messages; None for a single server.
         batched: whether commands are sent in transactions that advance a checkpoint.
 
@@ -314,7 +314,7 @@ class Window:
         return next((each.fault for each in self.filters if each.fault is not None), None)
 
     def gate(self) -> int | None:
-        """Return the value, in replies, that ``sent`` may reach now; None for no limit."""
+        """Return the current limit for ``sent``, in replies; None for no limit."""
         gates = (each.gate(self) for each in self.filters)
         return min((gate for gate in gates if gate is not None), default=None)
 
@@ -350,7 +350,7 @@ class Window:
             each.added(self)
 
     def refill(self) -> None:
-        """Add the commands that became due by the processed replies."""
+        """After replies were processed, add the commands that are due."""
         for each in self.filters:
             each.refill(self)
 
