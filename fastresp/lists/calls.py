@@ -182,7 +182,7 @@ class Calls:
     def _on_fork(self) -> None:
         """Reset in a forked child: the connection and the items belong to the parent process."""
         self.delivery.on_fork()
-        if self._busy != get_ident():  # otherwise, a call forked, and must raise an error
+        if self._busy != get_ident():  # otherwise, the running call forked, and must raise an error
             self.connection.leave()
             self._busy = 0
 

@@ -34,8 +34,8 @@ def gather(source, list batch, Py_ssize_t max_items, Py_ssize_t max_bytes, doubl
         source: an iterator of items.
         batch: the list to append to; it need not be empty.
         max_items: stop after this many items.
-        max_bytes: stop after the item that reaches this many bytes. A str counts its characters,
-            any other item its ``len()``, or 32 if it has no length.
+        max_bytes: stop after the item that reaches this many bytes. The size of a str is its
+            number of characters; of any other item, its ``len()``, or 32 if it has no length.
         seconds: stop after the first item that arrives this many seconds after the call.
 
     Returns:

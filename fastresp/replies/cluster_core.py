@@ -223,7 +223,7 @@ class ClusterCore:
             raise
 
     def exchange(self, chunks: Chunks) -> Generator[Step | Emit, Any, Exception | None]:
-        """Send chunks, and yield their replies; as ``ReplyCore.exchange()``."""
+        """Send chunks, and yield their replies, like ``ReplyCore.exchange()``."""
         failure = None
         while True:
             busy = False

@@ -276,7 +276,7 @@ class Hashes(Columns):
         self._taken = False
 
     def begin(self) -> tuple[HashCore, Any]:
-        """Return a connection, and the keys; None for keys that ``core.finder`` finds."""
+        """Return a connection and the keys; None for the keys if ``core.finder`` finds them."""
         self.rows = self.nbytes = 0
         self.error = None
         keys, options = self._keys, self._options

@@ -259,7 +259,7 @@ class NodeCore(ReplyCore):
         return bool(replies)
 
     def _store(self, first: int, replies: list[Any], size: int) -> None:
-        """Store replies by index; ``first`` counts the connection's earlier replies."""
+        """Store replies by index; ``first`` is the number of earlier replies of the connection."""
         at, last, chunks = 0, -1, []
         while at < len(replies):
             held, start = self.window.locate(first + at)

@@ -355,8 +355,9 @@ def add_next(
 
     Args:
         ready: whether to add only finished chunks.
-        routed: whether rows can have chunks for several nodes. All of these are added together,
-            since a node's replies may wait for the reply to an earlier command of another node.
+        routed: whether rows can have chunks for several nodes. All chunks of a row are added
+            together, since a node's replies may wait for the reply to an earlier command of another
+            node.
 
     Returns:
         The source's exception; None if the source raised no exception.

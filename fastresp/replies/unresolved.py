@@ -90,7 +90,7 @@ class Deadline:
         self._stuck, self._resumed = 0.0, time.monotonic()
 
     def resume(self) -> None:
-        """Don't count the time since the last check, since the caller spent it."""
+        """Don't count the time since the last check, because the caller spent it."""
         self._resumed = time.monotonic()
 
     def check(self, progress: object) -> bool:
