@@ -57,7 +57,7 @@ class Pushed(Frames):
         self._while_empty, self.while_full = while_empty, while_full
 
     def put(self, batch: Any) -> bool:
-        """Wait until the previous batch was taken, and pass an Arrow batch on.
+        """Pass an Arrow batch on; first wait until the reader has taken the previous batch.
 
         Returns:
             Whether the batch will be read; False if the reader has ended.
@@ -75,7 +75,7 @@ class Pushed(Frames):
             return not self._dropped
 
     def end(self, failure: Exception | None = None) -> None:
-        """End the batches; the reader raises ``failure``, instead of reading a waiting batch."""
+        """End the batches; if there is a ``failure``, the reader raises it and reads no more batches."""
         with self._changed:
             self._ended = True
             self._failure = failure

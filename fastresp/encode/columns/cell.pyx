@@ -1,11 +1,10 @@
 # cython: language_level=3, cdivision=True
 """A cell: the kind of an Arrow column, how to write its values as text, and where the values are.
 
-Arrays come from any library, and the C data interface has no buffer sizes. These checks are
-possible: offsets don't decrease or start below 0; lists and structs end within their children; run
-ends increase. Views must end within buffers of known sizes, and indices must be within their
-dictionary; both are checked when the values are written. The last offset defines the size of a
-buffer.
+Arrays come from any library, and the C data interface has no buffer sizes, so the last offset
+defines the size of a buffer. These checks are possible: offsets neither decrease nor start below
+0; lists and structs end within their children; run ends increase. When a value is written, its view
+must end within a buffer of known size, and its index must be within its dictionary.
 """
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t

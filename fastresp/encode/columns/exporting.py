@@ -29,7 +29,7 @@ ALTERED = {"uhugeint", "bit", "time with time zone"}
 
 
 class Described:
-    """Information that an Arrow export of a stream of columns loses."""
+    """Information about a stream of columns that its Arrow export loses."""
 
     arrow_schema: Any = None
     unknown: Mapping[str, str] = MappingProxyType({})

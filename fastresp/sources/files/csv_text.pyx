@@ -86,7 +86,7 @@ cdef class Quotes:
                 if inside:
                     first = found
                     self._has_lines = False
-                    self.opened = 0  # counted when it is needed
+                    self.opened = 0  # the line is determined when it is needed
                 continue
             found = self._next_inside(text, size, index)
             if found == size:

@@ -232,7 +232,7 @@ class ArrowFile:
     def __init__(self, file: Input, borrowed: BorrowedObjects | None) -> None:
         self._file = file
         self._borrowed = borrowed
-        # A SimpleQueue, since put() may be called in any code, whenever an object is released.
+        # A SimpleQueue, since any code may release an object, which calls put().
         self._free_blocks: SimpleQueue[object] = SimpleQueue()
         for _ in range(AHEAD_BLOCKS):
             self._free_blocks.put(None)

@@ -38,8 +38,8 @@ from .several_files import SeveralFiles
 
 __all__ = ["FilesSource", "Query", "in_order"]
 
-# With 5,000,000 rows of 10 columns of a Parquet file, at 5 M rows/s, the process peaks at 229 MiB
-# with one thread, and at 291 MiB with two threads. One thread sorts these rows in 258 MiB.
+# Measured with a Parquet file of 5,000,000 rows and 10 columns, at 5 M rows/s: the process peaks at
+# 229 MiB with one thread, and at 291 MiB with two threads. One thread sorts these rows in 258 MiB.
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "128MB",
     "threads": "1",

@@ -149,9 +149,10 @@ class RespFile(CommandSource):
         return (lines_of_resp if self._is_resp else lines_of_commands)(self.name, rows, stopped)
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the commands that has been read, or that the first ``rows`` make up.
+        """Return the share of the commands read so far; None if unknown.
 
-        None if unknown.
+        Args:
+            rows: if set, return the share of the first ``rows`` commands instead.
         """
         if rows is not None and self.rows:
             return min(1.0, rows / self.rows)
@@ -269,7 +270,7 @@ class RespEncoder:
     nulls_skipped = skipped
 
     def start_at(self, row: int) -> None:
-        """Refuse to start at a row other than 0: whole commands can't have a checkpoint."""
+        """Refuse to start at a row other than 0: a load of RESP can't have a checkpoint."""
         if row:
             raise CheckpointError(f"a load of {self._file.name} begins with its first command")
 
