@@ -279,8 +279,8 @@ CLAIMS: dict[str, Claim | Callable[[Results], str]] = {
         },
     ),
     "adbc": Claim(
-        "`adbc_ingest` took {adbc:s}, and `HSET users:{{id}} {{**}}` {ours:s}: {ratio:x} as long, "
-        "with {server:x} the server's CPU time and {client:x} the client's.",
+        "`HSET users:{{id}} {{**}}` took {ours:s}, and `adbc_ingest` {adbc:s}. `adbc_ingest` took "
+        "{ratio:x} as long, and used {server:x} the server's and {client:x} the client's CPU time.",
         {
             "adbc": whole("peers", ADBC[0], "peers HSET, TCP"),
             "ours": whole("peers", ADBC[1], "peers HSET, TCP"),
