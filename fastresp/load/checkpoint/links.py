@@ -269,7 +269,7 @@ class Links:
         return self.all[self.topology.nodes.index(node)]
 
     def check(self) -> None:
-        """Check that no server has restarted, even after a long pause.
+        """Check that no server has restarted since the connections were opened.
 
         Connections that a server closed because they were idle are reopened.
 

@@ -245,8 +245,8 @@ class Differences:
     def candidates(self) -> list[Candidate]:
         """Return all differences, and keys with too many items, in the order of the source.
 
-        A missing time to live is not a difference if later rows remove items of the key: removing
-        the last item deletes the key. It is a difference if other items of the key are missing.
+        A missing time to live is dropped if later rows remove items of the key, since removing the
+        last item deletes the key. It is kept if other items of the key are missing.
         """
         for key in self._keys_with_removals - missing_items(self):
             found = self._candidates.get((key, "time", None))
