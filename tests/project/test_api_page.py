@@ -27,7 +27,7 @@ INTERNAL = {
     "refused rows_after within",
     "EncodeError": "message",
     "FastrespError": "hints message",
-    "Hashes": "begin counted",
+    "Hashes": "begin count",
     "ProtocolError": "message",
     "RedisCli": "connecting finishing flush kill limited made running stop writing",
     "Report": "count_error message uncount_error",
