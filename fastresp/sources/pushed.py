@@ -75,7 +75,7 @@ class Pushed(Frames):
             return not self._dropped
 
     def end(self, failure: Exception | None = None) -> None:
-        """End the batches; if there is a ``failure``, the reader raises it and reads no more batches."""
+        """End the batches; the reader raises ``failure``, if any, without reading another batch."""
         with self._changed:
             self._ended = True
             self._failure = failure
