@@ -69,7 +69,7 @@ formats = data_option(
 rdb_version = data_option(
     "--rdb-version",
     "N",
-    "Oldest server: `9` for Redis 6.2, `10` for Redis 7.0 or Valkey, `11` for Redis 7.2.",
+    "Oldest reader: `9` for Redis 6.2, `10` for Redis 7.0 or Valkey, `11` for Redis 7.2.",
     type=click.Choice(["9", "10", "11"]),
     show_default="`10`",
 )
@@ -114,8 +114,8 @@ null = data_option("--null -0", None, "Lines end with NUL, as written by `fastre
 nulls = data_option(
     "--nulls",
     "HOW",
-    "`auto`: omit null pairs of `{**}`; `skip`: also omit commands; `empty`: send `''`; "
-    "`delete`: send HDEL; `error`.",
+    "`auto`: omit null pairs of `{**}`; `skip`: also omit commands; "
+    "`empty`: send `''`; `delete`: send HDEL; `error`.",
     type=click.Choice(["auto", "skip", "empty", "error", "delete"]),
     default="auto",
 )
