@@ -223,7 +223,7 @@ def run(
             from .verify import verify_source
 
             # When a load is resumed, the times to live of earlier rows began in earlier runs.
-            since = None if checkpoint is not None and checkpoint.resume else begun
+            since = None if checkpoint is not None and checkpoint.resumes else begun
             with reopen() as data:
                 verify_source(
                     data, template_for(data, texts), end, nulls=load_options.nulls, server=server,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -11,6 +12,7 @@ from types import CodeType, TracebackType
 from typing import Any, TypeVar, cast
 
 from .command_error import FastrespError
+from .messages import GROUPED, Hint
 
 __all__ = ["public", "shorten"]
 
@@ -19,6 +21,7 @@ Public = TypeVar("Public", bound=Callable[..., Any])
 # Modules whose frames are removed, since they say nothing about the user's program.
 OURS = ("fastresp",)
 CONNECTING = ("fastresp", "redis", "valkey", "socket", "ssl", "contextlib")
+UNEXPECTED = re.compile(r"got an unexpected keyword argument '(\w+)'$")
 # The statement ``raise``.
 RAISE = bytes([opmap["RAISE_VARARGS"]])
 
@@ -74,6 +77,9 @@ def shorten(error: BaseException, kept: CodeType | None = None) -> None:
     """
     error.__traceback__ = _without(error.__traceback__, __name__)
     if error.__traceback__ is None:  # wrong arguments: no frame of the function
+        found = UNEXPECTED.search(str(error))
+        if found is not None and found[1] in GROUPED:
+            error.args = (f"{error}; use {Hint(found[1], ...)}",)
         return
     ours = _is_raised(error)
     if sys.flags.dev_mode or not (ours or isinstance(error, FastrespError) or _is_expected(error)):

@@ -6,8 +6,9 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
+from numbers import Integral
 from typing import Any, Literal, Self, TypeAlias
 
 from ..outcome.errors import CommandError
@@ -110,11 +111,17 @@ def _check(option: str, value: object, valid: bool, requirement: str) -> None:
 
 def _check_counts(**limits: int | None) -> None:
     for option, value in limits.items():
-        _check(option, value, value is None or _is_count(value, 1), "a number of 1 or more")
+        _check(option, value, value is None or _is_count(value, 1), "a whole number of 1 or more")
+
+
+def _check_flags(**flags: bool) -> None:
+    for option, value in flags.items():
+        _check(option, value, value in (True, False), "True or False")
 
 
 def _is_count(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    """Return whether a value is a whole number; NumPy's also are."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 @dataclass(frozen=True)
@@ -191,13 +198,31 @@ class Checkpoint:
         clear: delete the checkpoint and start with the first row.
         source_id: an ID, such as a date, asserting that a source that can be read only once yields
             the same rows in the same order.
+
+    Raises:
+        ValueError: an argument is invalid, or both ``resume`` and ``clear`` are True.
     """
 
     name: str
+    _: KW_ONLY
     resume: bool = False
     take_over: bool = False
     clear: bool = False
     source_id: str | None = None
+
+    def __post_init__(self) -> None:
+        _check("checkpoint", self.name, isinstance(self.name, str), "a name")
+        _check_flags(resume=self.resume, take_over=self.take_over, checkpoint_clear=self.clear)
+        if self.clear and self.resume:
+            either = Message(Hint("resume", True), " keeps the progress and ")
+            raise ValueError(
+                Message(either, Hint("checkpoint_clear", True), " deletes it; use one")
+            )
+
+    @property
+    def resumes(self) -> bool:
+        """Whether an existing checkpoint is resumed."""
+        return (self.resume or self.take_over) and not self.clear
 
 
 CLASSES = {each.__name__: each for each in (Checkpoint, Merge, Serialize)}
@@ -219,7 +244,8 @@ def grouped(given: Mapping[str, Any]) -> dict[str, Any]:
         found["mode"] = as_mode(given["mode"])
     for name, (option, kind, argument) in GROUPED.items():
         value = given.get(name)
-        if value is None or value is False or (name, value) == ("exists", "error"):
+        unset = (None, False) if kind == "Checkpoint" else (None,)
+        if any(value is each for each in unset) or (name, value) == ("exists", "error"):
             continue
         if not isinstance(found.get(option), CLASSES[kind]):
             if option == "checkpoint":
@@ -288,14 +314,15 @@ class Options:
         check_timeout(self.timeout)
         Rate.of(self.rate_limit)
         count = self.connections
-        valid = isinstance(count, int) and 1 <= count <= MAX_CONNECTIONS
-        self._check("connections", valid, f"a number from 1 to {MAX_CONNECTIONS}")
+        valid = _is_count(count, 1) and count <= MAX_CONNECTIONS
+        self._check("connections", valid, f"a whole number from 1 to {MAX_CONNECTIONS}")
         self._check("retry", self.retry in RETRIES, "'never', 'idempotent' or 'always'")
         valid = self.durable in DURABILITIES or _is_count(self.durable, 1)
         self._check("durable", valid, "'acknowledged', 'fsync' or a number of replicas")
         self._check_transport()
         valid = self.index_backlog is None or _is_count(self.index_backlog, 1)
-        self._check("index_backlog", valid, "a number of documents of 1 or more")
+        self._check("index_backlog", valid, "a whole number of documents of 1 or more")
+        _check_flags(wait_index=self.wait_index, import_source=self.import_source)
         if self.nulls == "delete" and isinstance(self.mode, Serialize):
             whole = Message(Hint("mode", "serialize"), " makes whole keys; use ")
             how = Message(Hint("exists", "replace"), " instead of ", Hint("nulls", "delete"))
@@ -339,7 +366,9 @@ class Options:
     @property
     def mode_name(self) -> str:
         """The name of the mode."""
-        return "commands" if self.mode is None else type(self.mode).__name__.lower()
+        if isinstance(self.mode, Merge):
+            return "merge"
+        return "commands" if self.mode is None else "serialize"
 
 
 def check_timeout(seconds: float | None) -> None:

@@ -108,7 +108,7 @@ class TestOptions:
             ({"progress": True}, TypeError, "progress is not supported for tasks"),
             ({"rate_limit": 5}, ValueError, "pass with tasks= how many"),
             ({"tasks": 0}, ValueError, "tasks must be a number of 1 or more"),
-            ({"connections": 0}, ValueError, "connections must be a number from 1 to 64"),
+            ({"connections": 0}, ValueError, "connections must be a whole number from 1 to 64"),
             ({"mode": "serialize"}, CheckpointError, "pass exists='replace'"),
             (
                 {"mode": "serialize", "exactly_once": "job"}, CheckpointError,

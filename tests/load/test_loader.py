@@ -174,7 +174,12 @@ def test_same_options() -> None:
     [
         ((), {"retries": 1}, TypeError, "loader() got an unexpected keyword argument 'retries'"),
         (("", "", ""), {}, TypeError, "loader() takes from 0 to 2 positional arguments but 3"),
-        ((), {"connections": 0}, ValueError, "connections must be a number from 1 to 64, not 0"),
+        (
+            (),
+            {"connections": 0},
+            ValueError,
+            "connections must be a whole number from 1 to 64, not 0",
+        ),
         (("SET {0",), {}, fastresp.TemplateError, "SET {0"),
         ((), {"data": []}, TypeError, "loader() got an unexpected keyword argument 'data'"),
     ],

@@ -371,10 +371,10 @@ def test_command_line(server: LocalServer, client: redis.Redis, tmp_path: Path) 
     [
         ({"mode": "both"}, "mode must be 'commands', .*, a Merge or a Serialize, not 'both'"),
         ({"mode": fastresp.Merge}, "mode must be"),
-        ({"mode": "merge", "merge_items": 0}, "^items must be a number of 1 or more, not 0"),
-        ({"mode": "merge", "merge_bytes": 1.5}, "^bytes must be a number of 1 or more"),
-        ({"mode": "merge", "merge_items": "error"}, "^items must be a number of 1 or more"),
-        ({"mode": "serialize", "max_payload_bytes": 0}, "^max_bytes must be a number of 1"),
+        ({"mode": "merge", "merge_items": 0}, "^items must be a whole number of 1 or more, not 0"),
+        ({"mode": "merge", "merge_bytes": 1.5}, "^bytes must be a whole number of 1 or more"),
+        ({"mode": "merge", "merge_items": "error"}, "^items must be a whole number of 1 or more"),
+        ({"mode": "serialize", "max_payload_bytes": 0}, "^max_bytes must be a whole number of 1"),
         ({"mode": "serialize", "exists": "no"}, "^exists must be 'error', 'replace' or 'skip'"),
     ],
 )
@@ -386,7 +386,10 @@ def test_bad_options(options: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"mode": "merge", "merge_items": 0}, "merge_items must be a number of 1 or more, not 0"),
+        (
+            {"mode": "merge", "merge_items": 0},
+            "merge_items must be a whole number of 1 or more, not 0",
+        ),
         ({"merge_items": 10}, "merge_items is for mode='merge'"),
         ({"merge_bytes": "error"}, "merge_bytes is for mode='merge'"),
         ({"exists": "skip"}, "exists is for mode='serialize'"),

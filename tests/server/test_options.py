@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fastresp
 from fastresp.cli import options
+from fastresp.load.verifying.verify import VerifyOptions
 from fastresp.outcome.messages import GROUPED, Hint
 from fastresp.server.options import Checkpoint, Merge, Options, Serialize, grouped
 
@@ -87,3 +90,86 @@ def test_hints(hint: Hint, python: str, flat: str) -> None:
 
 def test_public_names() -> None:
     assert [fastresp.Checkpoint, fastresp.Merge, fastresp.Serialize] == list(CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": None}, "checkpoint must be a name, not None"),
+        ({"name": 5}, "checkpoint must be a name, not 5"),
+        ({"name": "a", "resume": "no"}, "resume must be True or False, not 'no'"),
+        ({"name": "a", "take_over": "no"}, "take_over must be True or False, not 'no'"),
+        ({"name": "a", "clear": "false"}, "clear must be True or False, not 'false'"),
+        ({"name": "a", "clear": True, "resume": True}, "resume=.* keeps .*clear=.* deletes it"),
+    ],
+)
+def test_bad_checkpoints(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Checkpoint(**arguments)
+
+
+def test_only_the_name_of_a_checkpoint_is_positional() -> None:
+    with pytest.raises(TypeError, match="positional"):
+        Checkpoint("a", True)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ["wait_index", "import_source"])
+def test_flags_are_not_text(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be True or False, not 'no'"):
+        Options(**{name: "no"})
+
+
+def test_numbers_of_numpy() -> None:
+    mode = Merge(np.int64(5), np.uint8(6))  # type: ignore[arg-type]
+    assert Options(mode=mode, connections=np.int32(2)) == Options(mode=Merge(5, 6), connections=2)  # type: ignore[arg-type]
+
+
+def test_a_subclass_has_the_mode_of_its_class() -> None:
+    class Mine(Merge):
+        pass
+
+    assert Options(mode=Mine()).mode_name == "merge"
+
+
+@pytest.mark.parametrize("function", [fastresp.mass_insert, fastresp.loader])
+def test_removed_arguments_name_their_successors(function: Any) -> None:
+    with pytest.raises(TypeError, match=r"; use checkpoint=Checkpoint\(..., resume=\)"):
+        function([], resume=True)
+    with pytest.raises(TypeError, match=r"argument 'exists'; use mode=Serialize\(exists=\)"):
+        function([], exists="skip")
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "others"),
+    [
+        (fastresp.mass_insert, Options, {"data", "template"}),
+        (fastresp.loader, Options, {"template"}),
+        (fastresp.iter_replies, Options, {"data", "template", "decode", "max_reply_bytes"}),
+        (fastresp.verify, VerifyOptions, {"data", "template", "nulls", "default"}),
+    ],
+)
+def test_every_argument_is_an_option(function: Any, kind: type[Any], others: set[str]) -> None:
+    """Arguments are passed on by name, so another name would be ignored."""
+    parameters = inspect.signature(function).parameters
+    options = {each.name: each.default for each in fields(kind)}
+    assert parameters.keys() - options.keys() == others
+    words = {"commands": None}
+    for name in parameters.keys() - others - {"nulls"}:
+        default = parameters[name].default
+        assert words.get(default, default) == options[name], name
+    if function in (fastresp.mass_insert, fastresp.loader):
+        assert options.keys() <= parameters.keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "resumes"),
+    [
+        ({}, False),
+        ({"resume": True}, True),
+        ({"take_over": True}, True),
+        ({"clear": True}, False),
+        ({"take_over": True, "clear": True}, False),
+    ],
+)
+def test_whether_a_checkpoint_is_resumed(arguments: dict[str, Any], resumes: bool) -> None:
+    assert Checkpoint("a", **arguments).resumes is resumes

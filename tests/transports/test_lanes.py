@@ -506,7 +506,7 @@ def test_server_accepts_fewer_connections(
 
 @pytest.mark.parametrize("connections", [0, -1, MAX_CONNECTIONS + 1, 2.0, "3", None])
 def test_invalid_number_of_connections(insert: Insert, connections: Any) -> None:
-    with pytest.raises(ValueError, match="connections must be a number from 1 to 64, not"):
+    with pytest.raises(ValueError, match="connections must be a whole number from 1 to 64, not"):
         insert(rows(1), SET, server="redis://127.0.0.1:1", connections=connections)
 
 
