@@ -392,8 +392,8 @@ def size_queries(Chunk chunk not None, Py_ssize_t first, Py_ssize_t stop):
         None if a command changes the effect of later commands, as MULTI and SELECT do. Otherwise a
         tuple of three. First, a chunk of queries; None if no queries are needed. Second, a list
         with the number of queries for each command: 0 for a small reply, -1 for an unknown size.
-        Third, a list with the number of bytes that earlier commands of the range write to the keys
-        of each command.
+        Third, a list: for each command, the number of bytes that earlier commands of the range
+        write to its keys.
     """
     cdef list counts = [], written = []
     cdef dict writes = {}

@@ -110,7 +110,7 @@ class Indexes:
         self._closed = False
 
     def ask(self, wanted: Collection[str] | None = None) -> list[Index]:
-        """Return the existing indexes with these names, or all; a failure closes connections."""
+        """Return the indexes with these names, or all; close connections after a failure."""
         with self._lock:
             try:
                 return self._asked(wanted)

@@ -92,7 +92,7 @@ async def stream(steps: Generator[Step | Emit, Any, None]) -> AsyncGenerator[Any
 
 
 async def answer(step: Step) -> Any:
-    """Wait for what a core yielded, and return the result."""
+    """Handle a step that a core yielded, and return the result."""
     if isinstance(step, Blocking):
         return await _in_thread(step)
     if isinstance(step, Pull) and step.blocks:

@@ -130,7 +130,8 @@ class Durability(Filter):
         self._pending: tuple[int, int] | None = None
         # The numbers of confirmed replies and commands.
         self._confirmed = 0, 0
-        # The indexes of later error replies, whose commands need no confirmation.
+        # The indexes of error replies after the confirmed replies. Commands that failed need no
+        # confirmation.
         self._errors: set[int] = set()
 
     @property

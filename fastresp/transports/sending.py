@@ -133,7 +133,7 @@ class Sending:
 
     @property
     def whole(self) -> int:
-        """Number of replies that the chunk's wholly sent commands get, received or not."""
+        """Number of replies to the chunk's wholly sent commands, received or not."""
         return bisect.bisect_right(self.chunk.ends, self.at)
 
     @property

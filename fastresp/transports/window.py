@@ -178,7 +178,7 @@ class Window:
 
     @property
     def made(self) -> int:
-        """Number of replies that all commands added to the window get, received or not."""
+        """Number of replies to all commands added to the window, received or not."""
         last = self.last
         return last.end_reply + len(self.pending) if last else 0
 
@@ -241,7 +241,7 @@ class Window:
 
     @property
     def sent(self) -> int:
-        """Number of replies that all wholly sent commands get, received or not."""
+        """Number of replies to all wholly sent commands, received or not."""
         sending = self.sending
         if sending is not None:
             return sending.first_reply + sending.whole
