@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from functools import partial
-from operator import length_hint
 from typing import Any, Self, TypeVar
 
 from ..encode.writer import CHUNK_SECONDS
@@ -17,6 +16,7 @@ from ..transports.driver import Steps
 from .buffer import BaseBuffer, ItemIterator
 from .push import Push, Pushed
 from .settings import BATCH_BYTES, checked_count
+from .variadic import size_of, unchanging
 
 __all__ = ["ListBuffer"]
 
@@ -113,8 +113,9 @@ async def _batches_of(items: AsyncIterable[Any], most: int) -> AsyncIterator[lis
     size, deadline = 0, math.inf
     try:
         async for item in items:
+            item = unchanging(item)
             batch.append(item)
-            size += length_hint(item, 32)
+            size += size_of(item)
             now = time.monotonic()
             deadline = min(deadline, now + CHUNK_SECONDS)
             if len(batch) >= most or size >= BATCH_BYTES or now >= deadline:

@@ -1,7 +1,13 @@
 # cython: language_level=3, cdivision=True
 """Gather items into lists, each for one variadic command."""
 
-from cpython.bytes cimport PyBytes_CheckExact
+from cpython.buffer cimport (
+    PyBUF_FULL_RO,
+    PyBuffer_Release,
+    PyObject_CheckBuffer,
+    PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_Check, PyBytes_CheckExact
 from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
@@ -13,6 +19,7 @@ from ..encode.columns.arrow cimport (
     ArrowStream,
     Batch,
 )
+from ..resp.values cimport holds_bytes, is_date
 
 from time import monotonic
 
@@ -51,9 +58,8 @@ def gather(source, list batch, Py_ssize_t max_items, Py_ssize_t max_bytes, doubl
         elif PyUnicode_CheckExact(item):
             size += PyUnicode_GET_LENGTH(item)
         else:
-            if isinstance(item, (bytearray, memoryview)):
-                item = unchanging(item)
-            size += PyObject_LengthHint(item, 32)
+            item = unchanging(item)
+            size += size_of(item)
         batch.append(item)
         if count >= max_items or size >= max_bytes:
             return True
@@ -68,10 +74,29 @@ def gather(source, list batch, Py_ssize_t max_items, Py_ssize_t max_bytes, doubl
     return False
 
 
-cdef object unchanging(item):
+cpdef object unchanging(object item):
     """Copy a buffer of bytes, which the source may fill again; return other objects unchanged."""
-    view = memoryview(item)
-    return view.tobytes() if view.ndim == 1 and view.format in ("B", "b", "c") else item
+    cdef Py_buffer view
+    if PyBytes_Check(item) or not PyObject_CheckBuffer(item):
+        return item
+    try:
+        PyObject_GetBuffer(item, &view, PyBUF_FULL_RO)
+    except Exception:   # refused when it is encoded, where the error names the item
+        return item
+    try:
+        if not holds_bytes(&view) or is_date(item):
+            return item
+        return memoryview(item).tobytes()
+    finally:
+        PyBuffer_Release(&view)
+
+
+cpdef Py_ssize_t size_of(object item) except -1:
+    """Return the length of an item, or 32 if it has no length."""
+    try:
+        return PyObject_LengthHint(item, 32)
+    except ValueError:  # a released memoryview
+        return 32
 
 
 # Memory of a list array, which the pointers in the array refer to.

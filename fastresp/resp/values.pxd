@@ -57,6 +57,7 @@ cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) excep
 cdef str ARRAY_HINT
 
 cdef bint holds_bytes(Py_buffer *view) noexcept
+cdef bint is_date(object value) except -1
 cdef str usual_text(object value)
 cdef bint has_refused_subcommand(bytes name) except -1
 cdef bint check_name(const char *name, Py_ssize_t size, const char *end) except -1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import hashlib
 import itertools
 import random
@@ -10,10 +12,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import preloaded
 import pytest
 import redis
@@ -24,6 +27,7 @@ from peak import PEAK
 from server_programs import WHEEL_SERVERS, located
 
 import fastresp
+import fastresp.aio
 from fastresp.server.local_server import LocalServer
 
 # Items pushed are popped
@@ -335,17 +339,66 @@ print(count, checksum.hexdigest(), peak)
     assert int(peak) < 64 << 10
 
 
-def test_a_source_that_fills_its_buffer_again(server: LocalServer, client: redis.Redis) -> None:
-    def items(view: bool) -> Iterator[bytearray | memoryview]:
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda item: item,
+        memoryview,
+        lambda item: memoryview(item)[::-1][::-1],
+        lambda item: np.frombuffer(item, dtype="uint8"),
+        lambda item: (ctypes.c_ubyte * 2).from_buffer(item),
+    ],
+    ids=["bytearray", "memoryview", "slice", "numpy", "ctypes"],
+)
+def test_a_source_that_fills_its_buffer_again(
+    server: LocalServer, client: redis.Redis, view: Callable[[bytearray], Any], asynchronous: bool
+) -> None:
+    def items() -> Iterator[Any]:
         item = bytearray(2)
+        viewed = view(item)
         for number in range(10, 100):
             item[:] = b"%d" % number
-            yield memoryview(item) if view else item
+            yield viewed
 
-    buffer = fastresp.ListBuffer("list", server=server.url)
-    for view in (False, True):
-        buffer.push(items(view))
-    expected = [b"%d" % number for number in range(10, 100)]
-    assert client.lrange("list", 0, -1) == expected * 2
-    with memoryview(b"123456789") as numbers, pytest.raises(fastresp.EncodeError):
-        buffer.push([numbers.cast("?")])
+    push(items, server, asynchronous)
+    assert client.lrange("list", 0, -1) == [b"%d" % number for number in range(10, 100)]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_buffers_that_are_not_bytes(
+    server: LocalServer, client: redis.Redis, asynchronous: bool
+) -> None:
+    """An error names the item, and nothing is pushed."""
+    released = memoryview(b"x")
+    released.release()
+    numbers = memoryview(b"123456789").cast("?")
+    for item in (
+        released,
+        numbers,
+        np.array([1.5]),
+        np.array(["2020"], "M8"),
+        np.datetime64("NaT"),
+    ):
+        with pytest.raises(fastresp.EncodeError, match="item 2"):
+            push(lambda item=item: iter(["a", "b", item]), server, asynchronous)
+    assert client.dbsize() == 0
+    push(lambda: iter([np.uint8(7), np.float32(1.5)]), server, asynchronous)
+    assert client.lrange("list", 0, 1) == [b"7", b"1.5"]
+
+
+def push(items: Callable[[], Iterator[Any]], server: LocalServer, asynchronous: bool) -> None:
+    """Push items to "list" from an iterator, or from an async generator."""
+
+    async def main() -> None:
+        async with fastresp.aio.ListBuffer("list", server=server.url) as buffer:
+            await buffer.push(source())
+
+    async def source() -> AsyncIterator[Any]:
+        for item in items():
+            yield item
+
+    if asynchronous:
+        asyncio.run(main())
+    else:
+        fastresp.ListBuffer("list", server=server.url).push(items())
