@@ -161,6 +161,9 @@ class Command(click.Command):
                 raise
             raise click.UsageError(words, ctx) from None
 
+    def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write nothing, since format_options() lists the arguments. click calls it since 8.5."""
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], OPTIONS: []}
         for parameter in self.get_params(ctx):

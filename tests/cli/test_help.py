@@ -49,7 +49,8 @@ def test_help_lists_all_parameters(name: str) -> None:
     assert command is not None
     for parameter in command.params:
         if isinstance(parameter, click.Argument):
-            assert parameter.make_metavar(TOP) in text
+            metavar = re.escape(parameter.make_metavar(TOP))
+            assert len(re.findall(rf"^  {metavar} ", text, re.MULTILINE)) == 1, text
         else:
             long = max(parameter.opts, key=len)
             assert re.search(rf"^  (-\w, )?{long}\b", text, re.MULTILINE), long
