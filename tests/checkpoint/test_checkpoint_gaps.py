@@ -61,7 +61,7 @@ def test_missing_description(server: LocalServer, client: redis.Redis, connectio
         load(server.url, connections=connections)
     check(server, 9_000)
     client.delete(*[f"list:{key}" for key in range(KEYS)])
-    report = load(server.url, connections=connections, checkpoint_clear=True)
+    report = load(server.url, connections=connections, checkpoint_clear=True, resume=False)
     assert report.rows == COUNT
     check(server)
 
@@ -85,7 +85,7 @@ def test_description_key_of_another_program(
     else:
         client.hset(key, field, value)
     words = "not a checkpoint description" + (f".*field '{field}'" if field else "")
-    for options in ({}, {"take_over": True}, {"checkpoint_clear": True}):
+    for options in ({}, {"take_over": True}, {"checkpoint_clear": True, "resume": False}):
         with pytest.raises(fastresp.CheckpointError, match=words):
             load(server.url, **options)
     check(server, 9_000)

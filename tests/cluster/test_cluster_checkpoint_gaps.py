@@ -138,7 +138,10 @@ def test_lost_marker(
         with pytest.raises(fastresp.CheckpointError, match=f"{tag.decode()}.*is missing"):
             fastresp.mass_insert(iter(ROWS), template, server=cluster.url, **grouped(OPTIONS))
     report = fastresp.mass_insert(
-        iter(ROWS), template, server=cluster.url, **grouped(OPTIONS | {"checkpoint_clear": True})
+        iter(ROWS),
+        template,
+        server=cluster.url,
+        **grouped(OPTIONS | {"checkpoint_clear": True, "resume": False}),
     )
     assert (report.rows, report.resumed_at) == (COUNT, 0)
 
@@ -154,7 +157,7 @@ def test_frozen_before_it_sets_the_markers(cluster: LocalCluster, levelled_s: fl
         assert first.stdout is not None
         assert first.stdout.readline() == "frozen\n"
         try:
-            fail(cluster, 9_000, take_over=True, checkpoint_clear=True)
+            fail(cluster, 9_000, take_over=True, checkpoint_clear=True, resume=False)
             before = markers(cluster)
         finally:
             first.send_signal(signal.SIGCONT)
@@ -176,7 +179,7 @@ def test_lost_description(cluster: LocalCluster, cluster_client: redis.RedisClus
     check_lists(cluster_client, KEYS, 9_000)
     for key in range(KEYS):
         cluster_client.delete(f"list:{key}")
-    assert load(cluster, checkpoint_clear=True).rows == COUNT
+    assert load(cluster, checkpoint_clear=True, resume=False).rows == COUNT
     check_lists(cluster_client, KEYS, COUNT)
 
 

@@ -89,7 +89,8 @@ def test_slot_that_is_moving(
     with half_moved(cluster, arrived=arrived):
         # New keys were added meanwhile: some on the next node, the rest on this one.
         rows = fetch("{{q}}:*", ["name"], server=server, slots=range(slot, slot + 1))
-        assert sorted(row["name"] for row in rows) == sorted(keys)
+        # A key that has arrived while its slot still moves may be returned twice.
+        assert {row["name"] for row in rows} == set(keys)
         others = [range(slot), range(slot + 1, SLOTS)]
         for share in others:
             assert fetch("{{q}}:*", ["name"], server=server, slots=share) == []

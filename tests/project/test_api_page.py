@@ -23,6 +23,7 @@ IMPORTED = ("fastresp", "fastresp.aio", "fastresp.redis_py", "fastresp.sink")
 # Names without an underscore that other modules of fastresp use and users must not: a new one needs
 # a decision, and belongs either here or on the page.
 INTERNAL = {
+    "Checkpoint": "resumes",
     "Chunk": "answered command covered existed fence lane memory parts piece pieces place places "
     "refused rows_after within",
     "EncodeError": "message",

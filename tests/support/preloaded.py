@@ -86,6 +86,12 @@ def set_subreaper(wanted: bool) -> None:
         raise OSError("prctl failed")
 
 
+def umask() -> int:
+    found = os.umask(0)
+    os.umask(found)
+    return found
+
+
 class Popen(subprocess.Popen[Any]):
     """``subprocess.Popen`` for ``[*PROGRAM, ...]`` and ``[sys.executable, "-c", code, ...]``."""
 
@@ -108,6 +114,7 @@ class Popen(subprocess.Popen[Any]):
             "words": words,
             "environment": environment,
             "folder": os.fspath(names["cwd"] or os.getcwd()),
+            "umask": umask(),
             "session": names["start_new_session"],
             "group": names["process_group"],
         }
@@ -182,6 +189,7 @@ def become(request: dict[str, Any], files: list[int]) -> None:
     for number, file in enumerate(files):
         os.dup2(file, number)
     os.closerange(3, 1024)
+    os.umask(request["umask"])
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
