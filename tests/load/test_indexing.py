@@ -410,5 +410,5 @@ def test_cluster(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backlog", [0, -1, 1.5, "10", True])
 def test_bad_backlog(backlog: Any) -> None:
-    with pytest.raises(ValueError, match="index_backlog must be a number of documents"):
+    with pytest.raises(ValueError, match="index_backlog must be a whole number of documents"):
         fastresp.mass_insert([], "HSET {0} a 1", index_backlog=backlog)
