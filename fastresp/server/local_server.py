@@ -212,9 +212,8 @@ class LocalServer:
     def start(self) -> None:
         """Start or restart the server; return when it accepts connections."""
         with open(self.log, "ab") as log:
-            folder = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
             self.process = subprocess.Popen(
-                [self.program, *folder, "--save", "", *self.options],
+                self._command(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -227,6 +226,10 @@ class LocalServer:
                 output = output or "it printed nothing"
                 raise TransportError(f"{self.program} did not start: {output}")
             time.sleep(0.005)
+
+    def _command(self) -> list[str]:
+        folder = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
+        return [self.program, *folder, "--save", "", *self.options]
 
     def _listens(self) -> bool:
         """Return whether the server accepts connections; before that, its socket may exist."""
