@@ -17,6 +17,7 @@ from .load.mass_insert import loading
 from .load.verifying import verify as of_verify
 from .load.verifying.reading import AsyncReadChunks, ReadChunks
 from .load.verifying.report import DifferenceTarget, VerifyReport
+from .outcome.errors import TransportError
 from .outcome.report import Report
 from .outcome.tracebacks import public, shorten
 from .replies import fetch_hashes as fetch
@@ -120,14 +121,22 @@ def _chunks(data: Data | AsyncIterable[Any], template: TemplateLike, options: Op
     return kind(data, template, options)
 
 
+CANCELLED = (
+    "the load was cancelled when a write() or flush() was cancelled, for example by a timeout or "
+    "with its task; rows may be lost"
+)
+
+
 class Loader(BaseLoader):
     """Load rows that are written one at a time; returned by ``loader``.
 
     Use it in an ``async with`` statement; see ``fastresp.Loader``. Several tasks may write. If no
     more rows are written, the last rows are sent after at most 20 ms.
 
-    A cancellation in the block, or of a call, ends the load: the connections are closed
-    immediately, and the CancelledError has the report as its ``report`` attribute.
+    A cancellation in the block, or of a call, ends the load for all tasks: the connections are
+    closed immediately, and the CancelledError has the report as its ``report`` attribute. A timeout
+    around ``write()`` is such a cancellation; if the block catches it and ends normally, a
+    TransportError is raised.
     """
 
     def __init__(self, template: TemplateLike, options: Options) -> None:
@@ -161,6 +170,14 @@ class Loader(BaseLoader):
     ) -> None:
         with raised_in_block(error, trace):
             await self._call(partial(self._close, error))
+
+    def _close(self, error: BaseException | None) -> bool:
+        ended = self._error if error is None and self._state == "ended" else None
+        task = asyncio.current_task()
+        if isinstance(ended, asyncio.CancelledError) and task is not None and not task.cancelling():
+            # A task whose CancelledError nobody requested would end as if nothing had failed.
+            raise TransportError(CANCELLED, self.report) from ended
+        return super()._close(error)
 
     def _send_rows(self) -> bool:
         """Send rows if no call is waiting; return whether there may be more rows later."""

@@ -258,8 +258,40 @@ def test_write_after_a_cancelled_write(start_server: Callable[..., LocalServer])
             with pytest.raises(ValueError, match="the load has ended"):
                 await load.write((0, 0))
 
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(fastresp.TransportError, match="the load was cancelled") as caught:
         asyncio.run(main())
+    assert caught.value.report is not None
+    assert isinstance(caught.value.__cause__, asyncio.CancelledError)
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_timeout_of_a_write_in_a_task_group(server: LocalServer, cancelled: bool) -> None:
+    """A group would ignore a CancelledError that nobody has requested: rows would be lost."""
+
+    async def work() -> None:
+        async with fastresp.aio.loader("SET {0} {1}", server.url, rate_limit=10) as load:
+            with pytest.raises(TimeoutError):
+                for number in range(100):
+                    await asyncio.wait_for(load.write((number, 1)), 0.05)
+            if cancelled:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(60)
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work())
+
+    if cancelled:
+        asyncio.run(main())
+        return
+    with pytest.raises(ExceptionGroup) as caught:
+        asyncio.run(main())
+    [error] = caught.value.exceptions
+    assert isinstance(error, fastresp.TransportError)
+    assert "the load was cancelled" in str(error)
 
 
 def test_lost_server(start_server: Callable[..., LocalServer]) -> None:
