@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
+from inspect import CO_ASYNC_GENERATOR
 from types import TracebackType
 from typing import Any, Literal, Self
 from weakref import ref
@@ -168,8 +169,14 @@ class Loader(BaseLoader):
     async def __aexit__(
         self, kind: object, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        cause = error
+        # An async generator can await while it is closed; a coroutine can't.
+        flags = 0 if trace is None else trace.tb_frame.f_code.co_flags
+        if isinstance(error, GeneratorExit) and flags & CO_ASYNC_GENERATOR:
+            cause = RuntimeError("the generator was closed")
+            cause.__cause__ = error
         with raised_in_block(error, trace):
-            await self._call(partial(self._close, error))
+            await self._call(partial(self._close, cause))
 
     def _close(self, error: BaseException | None) -> bool:
         ended = self._error if error is None and self._state == "ended" else None

@@ -7,8 +7,8 @@ import gc
 import os
 import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, suppress
 from typing import Any
 
 import pytest
@@ -187,6 +187,28 @@ def test_exception_in_the_block(
     report = loads[0].report
     assert (report.rows, report.replies, client.dbsize()) == (100, 100, 100)
     assert getattr(caught.value, "report", report) is report
+
+
+def test_generator_that_is_closed_early(server: LocalServer, client: redis.Redis) -> None:
+    """All rows that were written are sent, as without asyncio."""
+
+    async def copied() -> AsyncIterator[int]:
+        async with fastresp.aio.loader("SET {0} x", server.url) as load:
+            loads.append(load)
+            for number in range(100):
+                await load.write(number)
+                yield number
+
+    async def main() -> None:
+        async with aclosing(copied()) as numbers:
+            async for number in numbers:
+                if number == 49:
+                    break
+
+    loads: list[fastresp.aio.Loader] = []
+    asyncio.run(main())
+    report = loads[0].report
+    assert (report.rows, report.replies, client.dbsize()) == (50, 50, 50)
 
 
 def test_caught_error_of_a_row(server: LocalServer, client: redis.Redis) -> None:
