@@ -135,16 +135,20 @@ class Message(str):
                 found.append(part)
         return found
 
-    def worded(self, option_words: Callable[[Hint], str]) -> str:
-        """Return the text with options as ``option_words`` names them, without InPython parts."""
+    def worded(self, option_words: Callable[[Hint], str], python: bool = False) -> str:
+        """Return the text with options as ``option_words`` names them.
+
+        Args:
+            python: whether to keep the InPython parts.
+        """
         texts = []
         for part in self._parts:
             if isinstance(part, Message):
-                texts.append(part.worded(option_words))
+                texts.append(part.worded(option_words, python))
             elif isinstance(part, Hint):
                 texts.append(option_words(part))
-            elif isinstance(part, str):
-                texts.append(part)
+            elif isinstance(part, str) or python:
+                texts.append(str(part))
         return "".join(texts)
 
 

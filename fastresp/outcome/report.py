@@ -143,7 +143,7 @@ class Report(Displayed):
             minus ``skipped``, plus the HDEL commands of ``nulls="delete"``.
         nulls_skipped: number of null fields, and null list items, omitted from commands that were
             sent. Keys that are missing from a dict or JSON object do not count.
-        existing: number of commands that were refused because their key exists (``exists="skip"``).
+        existing: number of commands that were refused because their key exists, with ``"skip"``.
         unsent: number of commands that were encoded but not sent, for example because the load
             failed.
         rows_in_doubt: the rows of commands in doubt, if the load continued: the connection was lost

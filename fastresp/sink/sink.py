@@ -131,7 +131,8 @@ class Sink:
         if self.exactly_once is not None:
             if isinstance(options.mode, Serialize):
                 raise CheckpointError(
-                    "exactly_once can't be used with mode='serialize'; use exists='replace' instead"
+                    "exactly_once can't be used with mode='serialize'; leave it out: with "
+                    "exists='replace' a repeated task is safe"
                 )
             if options.retry not in (None, "never"):
                 raise CheckpointError(
@@ -345,7 +346,7 @@ def _check_options(options: dict[str, Any]) -> Options:
     except ValueError as error:
         message = error.args[0]
         if isinstance(message, Message):
-            raise ValueError(message.worded(lambda hint: hint.flat)) from None
+            raise ValueError(message.worded(lambda hint: hint.flat, python=True)) from None
         raise
 
 

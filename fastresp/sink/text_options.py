@@ -10,6 +10,7 @@ from secrets import token_hex
 from typing import Any
 from urllib.parse import urlsplit
 
+from ..server.options import MODES
 from ..server.preflight import Requirements
 from ..server.settings import Server
 from .partitions import HashPartitions
@@ -53,6 +54,9 @@ def sink_options(
             "with 'exactlyOnce' the driver ends the job, so set REDIS_URL for the driver before "
             "its session begins, or name the server by the option 'server'"
         )
+    mode = found.get("mode")
+    if mode is not None and mode not in MODES:
+        raise ValueError(f"mode must be 'commands', 'merge' or 'serialize', not {mode!r}")
     # A new ID for each run, since another run may divide the rows differently.
     split = f"run {token_hex(4)}"
     return {"server": None, "password": password, "tasks": tasks, "split": split} | found

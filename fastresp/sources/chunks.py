@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Chunks"]
 
 
-# The defaults of merge_items and merge_bytes: a server runs a command of this size within 1 ms.
+# The defaults of Merge: a server runs a command of this size within 1 ms.
 MERGE_ITEMS = 1000
 MERGE_BYTES = 1 << 16
 # The default of Serialize.max_bytes.

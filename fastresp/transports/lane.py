@@ -54,7 +54,7 @@ class ErrorCounts(NamedTuple):
     Attributes:
         last: the last error that was counted: the index of its reply, and its element there.
         failed: number of commands that failed.
-        existing: number of commands for keys that existed, with ``exists="skip"``.
+        existing: number of commands for keys that existed, with ``Serialize(exists="skip")``.
     """
 
     last: tuple[int, int] = (-1, 0)
@@ -124,7 +124,7 @@ class Lane(Connection):
 
     @property
     def existing(self) -> int:
-        """Number of commands for existing keys, with ``exists="skip"``."""
+        """Number of commands for existing keys, with ``Serialize(exists="skip")``."""
         return self._counts.existing
 
     def stop(self) -> None:

@@ -120,6 +120,10 @@ def test_mistakes_have_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (["load", "users.csv.xz", "SET {id} 1"], "xz can't be read compressed; decompress"),
         (["load", "user.csv", "SET {id} 1"], "No such file or directory (did you mean users.csv"),
         (["load", "users.csv", "--retry"], "use --from-rejects or --retry-in-doubt"),
+        (
+            ["load", "users.csv", "SET {id} 1", "--checkpoint", "c", "--retry-in-doubt", "always"],
+            "--checkpoint can't be used with --retry-in-doubt; resume the load instead",
+        ),
         (["unload", "user:*", "out.csv"], "argument (out.csv); -o FILE writes to a file"),
         (["check", "a", "https://x/y?sig=geheim"], "argument (https://x/y?sig=***)"),
         (["dump", "users.csv", "SET {id} 1", "-o", "o.rdb"], "add --format rdb, or name it o.resp"),

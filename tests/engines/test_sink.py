@@ -108,11 +108,12 @@ class TestOptions:
             ({"progress": True}, TypeError, "progress is not supported for tasks"),
             ({"rate_limit": 5}, ValueError, "pass with tasks= how many"),
             ({"tasks": 0}, ValueError, "tasks must be a number of 1 or more"),
+            ({"timeout": -1}, ValueError, "timeout must be a number of seconds above 0, or None"),
             ({"connections": 0}, ValueError, "connections must be a whole number from 1 to 64"),
             ({"mode": "serialize"}, CheckpointError, "pass exists='replace'"),
             (
                 {"mode": "serialize", "exactly_once": "job"}, CheckpointError,
-                "exactly_once can't be used with mode='serialize'",
+                "mode='serialize'; leave it out: with exists='replace' a repeated",
             ),
             (
                 {"retry": "always", "exactly_once": "job"}, CheckpointError,

@@ -33,6 +33,14 @@ def test_password(
     assert "s3cret" not in str(caught.value)
 
 
+def test_mode() -> None:
+    """An option as text has no classes such as Merge."""
+    assert sink_options({"command": "SET {id} 1", "mode": "merge"})["mode"] == "merge"
+    assert sink_options({"command": "SET {id} 1", "mode": "none"})["mode"] is None
+    with pytest.raises(ValueError, match=r"'commands', 'merge' or 'serialize', not 'Merge'$"):
+        sink_options({"command": "SET {id} 1", "mode": "Merge"})
+
+
 def test_defaults() -> None:
     """Options override them; each run of a job has another split."""
     first, second = (sink_options({"command": "SET {id} 1"}, "s3cret", 8) for _ in range(2))

@@ -332,9 +332,9 @@ def check_possible(data: Any, template: Template | None, options: Options) -> No
         words = " can't be used with serialised loads; if one ends early, repeat it with "
         raise CheckpointError(Message(Hint("checkpoint"), words, Hint("exists", "replace")))
     if options.retry not in (None, "never"):
-        raise CheckpointError(
-            Message(Hint("checkpoint"), " can't be used with retry; resume the load instead")
-        )
+        words = " can't be used with "
+        advice = "; resume the load instead"
+        raise CheckpointError(Message(Hint("checkpoint"), words, Hint("retry"), advice))
 
 
 def _is_text(value: str) -> bool:
