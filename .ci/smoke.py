@@ -23,7 +23,7 @@ done = f"fastresp {fastresp.__version__}, Python {sys.version.split()[0]}: encod
 if not getattr(sys, "_is_gil_enabled", lambda: True)():
     done += " without a GIL"
 
-if find_program("server", "FASTRESP_SERVER"):
+if find_program("server"):
     with LocalServer() as server:
         report = fastresp.mass_insert(ROWS, "HSET user:{id} {**-id}", server=server.url)
         assert report.commands == report.replies == len(ROWS), report

@@ -114,8 +114,8 @@ null = data_option("--null -0", None, "Lines end with NUL, as written by `fastre
 nulls = data_option(
     "--nulls",
     "HOW",
-    "`auto`: omit null pairs of `{**}`; `skip`: also omit commands; "
-    "`empty`: send `''`; `delete`: send HDEL; `error`.",
+    "`auto`: omit null pairs of `{**}`; `skip`: also commands with nulls; "
+    "`empty`: send `''`; `delete`: HDEL; `error`.",
     type=click.Choice(["auto", "skip", "empty", "error", "delete"]),
     default="auto",
 )

@@ -91,7 +91,7 @@ def pack(*args, default=None):
 
 
 cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) except -1:
-    """Write one command from a list or tuple; return 0 if a null leaves out the command, else 1."""
+    """Write one command from a list or tuple; return 0 if it is omitted for a null, else 1."""
     cdef Py_ssize_t i, start = own_size(&b.out)
     b.argument = -1
     if not PyTuple_Check(args) and not PyList_Check(args):

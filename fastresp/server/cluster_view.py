@@ -157,7 +157,7 @@ class ClusterView:
         Args:
             node: the node; None for the server that the user named.
             timeout: seconds to connect, and for each read.
-            data: what may be missing if the node was restarted, for the message.
+            data: name of the data that a restart may have lost, for the message of LostData.
 
         Raises:
             LostData: the node was restarted or replaced, and may have lost data.

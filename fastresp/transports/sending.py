@@ -109,11 +109,11 @@ class Sending:
         return Position(self.start.command + count, row, base, chunk.first_command + count)
 
     def row(self, index: int) -> int:
-        """Return the source row of the chunk's command with this index."""
+        """Convert the index of a command in the chunk to its row in the source."""
         return self._row_base + self.chunk.rows[index]
 
     def source_index(self, index: int) -> int:
-        """Return the index in the source of the chunk's command with this index."""
+        """Convert the index of a command in the chunk to its index in the source."""
         return self._base + self.chunk.place(index)
 
     def covered_rows(self, commands: int) -> int:

@@ -285,7 +285,7 @@ class TableColumns(Described):
         return self._stream(ahead.schema, requested_schema)
 
     def following(self) -> object:
-        """Return a stream of the next batches with the same columns; None after the last batch."""
+        """Return the next stream, up to a batch with other columns; None after the last batch."""
         return self._stream(self._waiting[0].schema) if self._waiting else None
 
     def _stream(self, schema: Any, requested_schema: object = None) -> object:
