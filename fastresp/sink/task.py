@@ -15,6 +15,7 @@ from ..load.checkpoint.job import Job, TaskOutcome
 from ..load.checkpoint.previous_loader import AtWork
 from ..load.mass_insert import loading
 from ..outcome.errors import CheckpointError, FastrespError, TransportError
+from ..outcome.messages import Hint, Message
 from ..outcome.report import LoadErrors, Report
 from ..outcome.tracebacks import public
 from ..server.forks import Inherited, is_own, on_fork
@@ -213,6 +214,10 @@ class TaskLoad:
         try:
             with nullcontext() if self._rejects is None else closing(self._rejects):
                 self._run()
+        except CheckpointError as error:
+            if isinstance(error.message, Message):
+                error.args = (error.message.worded(in_job, python=True),)
+            self._error = error
         except BaseException as error:
             self._error = error
         finally:
@@ -297,6 +302,11 @@ class TaskLoad:
         """Return the transport; raise if the job has ended since ``_run()`` checked it."""
         self._check_ended()
         return SocketTransport(options, **more)
+
+
+def in_job(hint: Hint) -> str:
+    """Return an option as text; a job starts over under another name, not by an option."""
+    return "another name of the job" if hint.option == "checkpoint_clear" else hint.flat
 
 
 # All loads in threads. If the program ends while a thread is inside Arrow, the program crashes.

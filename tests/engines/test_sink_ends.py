@@ -118,6 +118,17 @@ def test_damaged_keys_of_ended_jobs(server: LocalServer, client: redis.Redis) ->
     assert counts(client, 1) == {b"1"}
 
 
+def test_task_whose_marker_is_gone(server: LocalServer, client: redis.Redis) -> None:
+    """The advice is not an option that a Sink refuses."""
+    sink = Sink(server.url, COUNT, exactly_once="job")
+    load(sink, 0)
+    client.delete(*client.keys("fastresp:*:row*"))
+    with pytest.raises(
+        CheckpointError, match=r"is gone.* start over with another name of the job$"
+    ):
+        load(sink, 0)
+
+
 @pytest.mark.few(1)
 def test_rows_are_lost_before_the_end(place: Any) -> None:
     """The server was restarted without its data between two tasks."""
