@@ -73,3 +73,4 @@ cdef inline PyObject *peek(int row_kind, PyObject *name, Py_ssize_t i, object ro
 cdef tuple NESTED
 
 cdef str as_json(object value, object default)
+cdef object as_milliseconds(object value)

@@ -7,12 +7,15 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 
 from ..outcome.errors import EncodeError, TemplateError
 from ..outcome.messages import is_format, joined_names, shown_value, suggestion
 
 # The value of a key that a mapping lacks.
 cdef object ABSENT = object()
+cdef object EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+cdef object MILLISECOND = timedelta(milliseconds=1)
 # Types with attributes that are not fields.
 cdef tuple SINGLE = (str, bytes, bytearray, memoryview, int, float)
 
@@ -279,6 +282,32 @@ cdef list names_in(object value):
     else:
         names = getattr(value, "_fields", getattr(value, "__dict__", names_of_dtype(value)))
     return None if names is None else [str(name) for name in names]
+
+
+NOT_A_TIME = (
+    "!ms needs a time with its UTC offset, such as 2026-11-27T07:00:00Z, or the number of "
+    "milliseconds since 1970"
+)
+
+
+cdef object as_milliseconds(object value):
+    """Return a time, a datetime or ISO 8601 text, as milliseconds since 1970, rounded down.
+
+    A null and an integer, or its text, are returned unchanged.
+    """
+    if is_null(value) or hasattr(value, "__index__"):
+        return value
+    when = text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    if isinstance(text, str):
+        if text.removeprefix("-").isdecimal() and text.isascii():
+            return text
+        try:
+            when = datetime.fromisoformat(text)
+        except ValueError:
+            when = None
+    if not isinstance(when, datetime) or when != when or when.utcoffset() is None:
+        raise EncodeError(f"cannot send {shown_value(value)}: {NOT_A_TIME}")
+    return (when - EPOCH) // MILLISECOND
 
 
 NESTED = (dict, list, tuple)

@@ -7,7 +7,7 @@ from .fields cimport Field, FieldReader
 cdef enum OpKind:
     OP_COPY         # bytes that are ready to send: arguments without placeholders
     OP_VALUE        # one placeholder that is a whole argument
-    OP_CONVERTED    # a JSON placeholder that is a whole argument: {field!json}, {*!json}
+    OP_CONVERTED    # a converted whole argument: {field!json}, {*!json}, {field!ms}
     OP_VECTOR       # a vector of floats: {field!f32}
     OP_JOINED       # an argument of several parts
     OP_ITEMS        # {*field}

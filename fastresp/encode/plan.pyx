@@ -43,6 +43,7 @@ from .fields cimport (
     Row,
     FieldReader,
     as_json,
+    as_milliseconds,
     peek,
 )
 
@@ -319,13 +320,15 @@ cdef object nameless(object value):
 
 
 cdef object fetch(Plan plan, Field field, object row, Nulls nulls, object default):
-    """Return the value of a placeholder, as JSON if the placeholder requires it."""
+    """Return the value of a placeholder, converted as the placeholder requires it."""
     if isinstance(field, Row):
         fields = plan.as_dict(field, row)
         if None in fields:
             raise nameless(fields[None])
         return as_json(fields, default)
     value = plan.look_up(field, row, nulls)
+    if field.convert == "ms":
+        return as_milliseconds(value)
     return value if field.convert is None else as_json(value, default)
 
 

@@ -31,7 +31,7 @@ NO_SCRIPTS: Scripts = MappingProxyType({})
 # A larger text is data, not a template: parsing it in Python would take too long.
 MAX_CHARACTERS = 1 << 20
 VECTORS = ("f16", "f32", "f64")
-CONVERSIONS = ("json", *VECTORS)
+CONVERSIONS = ("json", "ms", *VECTORS)
 # Separators of arguments, as in redis-cli; other Unicode spaces are text.
 BLANKS = " \t\r\v\f"
 # A file extension at the end of a text: the text may be a file name instead of a command.
@@ -63,6 +63,7 @@ class Template(Plan):
     ``user:{id}``           text and fields together as one argument
     ``{tags!json}``         the field as JSON
     ``{*!json}``            the whole row as one JSON object
+    ``{at!ms}``             a time as milliseconds since 1970, as PEXPIREAT expects it
     ``{v!f32}``             a sequence of numbers as a vector of little-endian floats: ``!f16``,
                             ``!f32`` or ``!f64``; all vectors of a load must be equally long
     ``{*tags}``             a list as several arguments; a dict as field-value pairs

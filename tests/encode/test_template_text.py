@@ -98,7 +98,7 @@ BAD_TEXTS = [
     ("SET x^{*}", "this placeholder names no field"),
     ("SET ^{!json}", "this placeholder names no field"),
     ("SET ^{a!xml}", "'!xml' can't be used here; a single field allows !json"),
-    ("SET ^{a!f8}", "'!f8' can't be used here; a single field allows !json, !f16, !f32, !f64"),
+    ("SET ^{a!f8}", "'!f8' can't be used here; a single field allows !json, !ms, !f16, !f32, !f64"),
     ("SET ^{a!}", "'!' can't be used here"),
     ("SET ^{*!f32}", "this placeholder names no field"),
     ("SET ^{**!f32}", "'!f32' can't be used here; {**} allows !json"),

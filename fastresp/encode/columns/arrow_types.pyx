@@ -6,7 +6,7 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy
 
-from ...resp.buffer cimport reserve
+from ...resp.buffer cimport put_signed, reserve
 from ...resp.numbers_and_times cimport (
     put_date,
     put_decimal,
@@ -16,7 +16,10 @@ from ...resp.numbers_and_times cimport (
     put_timestamp,
 )
 from .arrow cimport ArrowSchema
+from ..fields cimport as_milliseconds
 from .cell cimport (
+    BAD_INDEX,
+    IS_NULL,
     KIND_BYTES,
     KIND_LIST,
     KIND_MAP,
@@ -38,6 +41,8 @@ from .cell cimport (
     LAYOUT_STRUCT,
     LAYOUT_VIEW,
     LONGEST,
+    NOT_A_TIME,
+    OUT_OF_RANGE,
     STORAGE_DOUBLE,
     STORAGE_HALF,
     STORAGE_INT8,
@@ -58,10 +63,12 @@ from .cell cimport (
     innermost,
     name_of,
     number_in,
+    resolve,
     set_name,
     text_of_dictionary,
     text_of_run,
     text_of_written,
+    value,
 )
 from .text cimport VALUE, make_plain
 
@@ -424,3 +431,41 @@ cdef int look_up(Zone *zone, int64_t second) noexcept with gil:
         return int(there.utcoffset().total_seconds())
     except Exception:
         return CHANGES
+
+
+cdef const char *text_of_milliseconds(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    """Return a time of ``cell.target`` as milliseconds since 1970: see as_milliseconds()."""
+    cdef Cell *times = resolve(cell.target, &i)
+    cdef const char *text = NULL
+    cdef int64_t time, per_second
+    if times is NULL:
+        n[0] = BAD_INDEX if i < 0 else IS_NULL
+        return NULL
+    if times.zone is not NULL:
+        time, per_second = (<const int64_t *>times.values)[times.offset + i], times.per_second
+        if per_second >= 1000:
+            time = floor_divide(time, per_second // 1000)
+        elif -INT64_MAX // 1000 < time < INT64_MAX // 1000:
+            time *= 1000
+        else:
+            n[0] = OUT_OF_RANGE
+            return NULL
+        n[0] = put_signed(cell.scratch.base, time) - cell.scratch.base
+        return cell.scratch.base
+    text = value(times, i, n)
+    if text is NULL:
+        return NULL
+    n[0] = put_milliseconds(cell.scratch.base, text, n[0])
+    return cell.scratch.base if n[0] > 0 else NULL
+
+
+cdef Py_ssize_t put_milliseconds(char *p, const char *text, Py_ssize_t n) noexcept with gil:
+    """Write the time in a text at p; return the size of the written text, or NOT_A_TIME."""
+    try:
+        milliseconds = str(as_milliseconds(text[:n].decode())).encode()
+    except Exception:
+        return NOT_A_TIME
+    if len(milliseconds) > LONGEST:
+        return NOT_A_TIME
+    memcpy(p, <const char *>milliseconds, len(milliseconds))
+    return len(milliseconds)

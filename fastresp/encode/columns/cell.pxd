@@ -90,6 +90,7 @@ cdef enum Fault:
     DAMAGED = -14           # a value outside its column's memory
     SAME_KEY = -15          # a duplicate key in a map
     NOT_ONE_ARGUMENT = -16  # a JSON object or list, as one argument
+    NOT_A_TIME = -17        # a value without a time and its UTC offset
 
 
 # The kinds of values, by their representation in JSON.

@@ -15,6 +15,7 @@ from .cell cimport (
     DAMAGED,
     IS_NOT_ALLOWED,
     IS_NULL_ROW,
+    NOT_A_TIME,
     NOT_FINITE,
     NOT_ONE_ARGUMENT,
     NOT_UTF8,
@@ -37,6 +38,7 @@ from time import monotonic
 from ...outcome.errors import EncodeError, TemplateError
 from ...outcome.messages import WITHOUT_NULLS, Hint, Message
 from ...resp.split import arguments
+from ..fields import NOT_A_TIME as NO_TIME
 from ..row_key import key_probe, key_text
 from ..writer import CHUNK_BYTES
 
@@ -299,6 +301,8 @@ cdef object describe_fault(int fault, WriteState *state, str name, Py_ssize_t mo
             f"{{{name}!json}} for JSON, or in field-value pairs {{**!json}}, or {{**-{name}}} to "
             "leave it out"
         )
+    if fault == NOT_A_TIME:
+        return f"cannot send this value: {NO_TIME}"
     if fault == NOT_UTF8:
         return "this text is not UTF-8, which JSON requires; convert it, or send it separately"
     if fault == SAME_KEY:

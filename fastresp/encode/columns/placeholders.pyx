@@ -9,7 +9,15 @@ from libc.string cimport memset
 from ...resp.numbers_and_times cimport half_of, width_of
 from ...resp.buffer cimport reserve
 from .arrow cimport ArrowSchema, Schema
-from .arrow_types cimport DOCUMENT, build, extension_name, is_fields, set_json, type_name
+from .arrow_types cimport (
+    DOCUMENT,
+    build,
+    extension_name,
+    is_fields,
+    set_json,
+    text_of_milliseconds,
+    type_name,
+)
 from .cell cimport (
     BAD_INDEX,
     KIND_FLOAT,
@@ -192,6 +200,8 @@ cdef class Columns:
             return self.check(column, field)
         if field.convert == "json":
             self.check_json(column, field)
+        elif field.convert == "ms":
+            self.check(column, field)
         return self.conversion_of(column, field)
 
     cdef Cell *pair_of(self, Py_ssize_t i, field) except NULL:
@@ -215,6 +225,8 @@ cdef class Columns:
             raise MemoryError
         if field.convert == "json":
             cell.text = text_of_json
+        elif field.convert == "ms":
+            cell.text = text_of_milliseconds
         elif not make_vector(cell, column.cell, field.convert):
             raise TemplateError(
                 f"{self.described(column)}, and !{field.convert} needs lists of numbers", self.text,
