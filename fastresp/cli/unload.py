@@ -19,7 +19,7 @@ from ..load.new_file import replacing
 from ..load.progress import counting
 from ..outcome.report import counted, size_text
 from ..replies.fetch_hashes import Hashes
-from ..replies.unload import Entries, as_target, check_found
+from ..replies.unload import EXPIRES_AT, Entries, as_target, check_found
 from ..replies.unload import unload as read_keys
 from ..sources.files import SUFFIXES
 from ..sources.files.table import import_optional
@@ -43,8 +43,8 @@ JSON_ROWS = 1024
 @option(
     "--type",
     "TYPE",
-    "`hash`, `string`, `set`, `zset`, `list` or `json`.",
-    type=click.Choice(["hash", "string", "set", "zset", "list", "json"]),
+    "`hash`, `string`, `set`, `zset`, `list`, `stream` or `json`.",
+    type=click.Choice(["hash", "string", "set", "zset", "list", "stream", "json"]),
     show_default="`hash`; for a single key, its own type",
 )
 @option(
@@ -53,6 +53,13 @@ JSON_ROWS = 1024
     "Fields to write, separated by commas; can be repeated.",
     multiple=True,
     show_default="all, found by a first scan",
+)
+@option(
+    "--ttl",
+    "[NAME]",
+    "Add a column, NAME or `expires_at`: when the key expires, in UTC; null if it does not.",
+    is_flag=False,
+    flag_value=EXPIRES_AT,
 )
 @option("--output -o", "FILE", "Write to FILE; its extension sets the format.", type=FILE)
 @option(
@@ -69,6 +76,7 @@ def unload(
     pattern: str,
     type: str | None,  # noqa: A002
     fields: tuple[str, ...],
+    ttl: str | None,
     output: Path | None,
     format: str | None,  # noqa: A002
     binary: tuple[str, ...],
@@ -90,10 +98,15 @@ def unload(
         --type set       "SADD tags:{id} {member}"
         --type zset      "ZADD top:{id} {score} {member}"
         --type list      "RPUSH jobs:{id} {item}"
+        --type stream    "XADD log:{id} {entry_id} {**}"
 
-    Columns are UTF-8 text. With `--binary`, columns of CSV and Parquet can contain any bytes. Times
-    to live are not written. If keys change during the scan, keys or list items may be missing, and
-    list items or set members may appear twice.
+    Times to live are written only with `--ttl`. To reload them, add `; PEXPIREAT page:{id}
+    {expires_at!ms}` to the template, write `{**-expires_at}` for `{**}`, and add `--nulls skip`. Only
+    the entries of streams are written, without consumer groups.
+
+    Columns are UTF-8 text. With `--binary`, columns of CSV and Parquet can contain any bytes. If
+    keys change during the scan, keys or list items may be missing, and list items or set members
+    may appear twice.
 
     In a cluster, the keys of all nodes are written; pass the URL of any node. If slots move during
     the scan, keys may be missing or appear twice.
@@ -115,7 +128,13 @@ def unload(
                 "FILE.parquet"
             )
         rows = read_keys(
-            target, type=type, fields=names, server=server, binary=columns, timeout=timeout or None
+            target,
+            type=type,
+            fields=names,
+            ttl=ttl or False,
+            server=server,
+            binary=columns,
+            timeout=timeout or None,
         )
         output_name = path and str(path)
         summary: dict[str, Any] = {"rows": 0, "bytes": 0, "seconds": 0.0, "output": output_name}
@@ -139,7 +158,10 @@ def unload(
                 f"in {time.monotonic() - start:,.2f} s"
             )
             if changed:
-                say(f"{counted(changed, 'key')} deleted, or changed in type, before reading")
+                say(
+                    f"{counted(changed, 'key')} without rows: deleted or changed in type before "
+                    "reading, or an empty stream"
+                )
 
 
 def _split(names: Sequence[str], option: str) -> list[str]:
@@ -254,25 +276,40 @@ def _texts(schema: pa.Schema) -> pa.Schema:
     import pyarrow as pa
 
     kinds = {pa.binary(): pa.string(), pa.large_binary(): pa.large_string()}
+    kinds[pa.timestamp("ms", "UTC")] = pa.string()
     return pa.schema([field.with_type(kinds.get(field.type, field.type)) for field in schema])
 
 
 def _write_csv(writer: Any, batch: pa.RecordBatch) -> None:
     """Write a batch whose fields can contain any bytes."""
     schema = _texts(batch.schema)
-    columns = [column.view(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    columns = [
+        _as_text(column).view(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
     writer.write_batch(type(batch).from_arrays(columns, schema=schema))
 
 
+def _as_text(column: pa.Array) -> pa.Array:
+    """Return times as ISO 8601 text; any other column unchanged."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if not pa.types.is_timestamp(column.type):
+        return column
+    # Without a time zone, pyarrow needs no database of time zones.
+    return compute.strftime(column.view(pa.timestamp("ms")), format="%Y-%m-%dT%H:%M:%SZ")
+
+
 def write_json_lines(file: IO[bytes], batch: pa.RecordBatch) -> None:
-    """Write a batch of strings and nulls as JSON objects."""
+    """Write a batch of strings, times and nulls as JSON objects."""
     names = (encode_basestring(name).replace("%", "%%") for name in batch.schema.names)
     line = "{" + ", ".join(f"{name}: %s" for name in names) + "}\n"
     for start in range(0, batch.num_rows, JSON_ROWS):
         # 4x faster than json.dumps() for each row.
         columns = [
             ["null" if value is None else encode_basestring(value) for value in column.to_pylist()]
-            for column in batch.slice(start, JSON_ROWS).columns
+            for column in map(_as_text, batch.slice(start, JSON_ROWS).columns)
         ]
         rows = zip(*columns, strict=True)
         file.write("".join(line % row for row in rows).encode())

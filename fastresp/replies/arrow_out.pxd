@@ -5,18 +5,22 @@ from ..encode.columns.arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
 
 cdef struct Values:
     # The memory of a column, from malloc. The last holder frees the memory.
-    const void *buffers[3]              # validity (NULL for no nulls), offsets, data
+    const void *buffers[3]              # validity (NULL for no nulls), offsets or times, data
     int64_t length
     int64_t nulls
     int64_t size                        # bytes of data
     int holders
+    bint times  # whether the values are times; then there are only two buffers
     bint text  # whether the values are UTF-8 text, not arbitrary bytes
     bint wide  # whether offsets have 64 bits, not 32
 
 
-cdef class StringColumn:
+cdef class Column:
     cdef Values *values  # this column is one of the holders
+    cdef bint is_null(self, int64_t i) noexcept
 
+
+cdef class StringColumn(Column):
     @staticmethod
     cdef StringColumn of(Values *values)
 
@@ -29,7 +33,7 @@ cdef class StringBatch:
 
 cdef class Outflow:
     cdef tuple names
-    cdef tuple text
+    cdef tuple kinds
     cdef object batches
     cdef bytes words                    # text of the last error
     cdef int next(self, ArrowArray *out) except -1

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Export columns of strings and bytes to other libraries, through Arrow's PyCapsule protocol.
+"""Export columns of strings, bytes and times to other libraries, by Arrow's PyCapsule protocol.
 
 Releasing an exported array does not need Python, so a library may release it in any thread, even
 after Python has exited.
@@ -12,6 +12,8 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.errno cimport EIO
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset, strdup
+
+from datetime import datetime, timedelta, timezone
 
 cdef extern from *:
     """
@@ -32,8 +34,15 @@ cdef int64_t NULLABLE = 2               # ARROW_FLAG_NULLABLE
 # The buffers of a struct: no validity bitmap, since no row is null.
 cdef const void *NO_VALIDITY[1]
 NO_VALIDITY[0] = NULL
-# Only StringColumn.of() passes this object, so every column has memory.
+# Only StringColumn.of() and time_column() pass this object, so every column has memory.
 cdef object MAKER = object()
+
+# Kinds of columns: bytes, text (``True``), both with 64-bit offsets, and times. FORMATS has Arrow's
+# name for each.
+BYTES, TEXT, TIMES = 0, 1, 4
+cdef const char *FORMATS[5]
+FORMATS[:] = [b"z", b"u", b"Z", b"U", b"tsm:UTC"]
+cdef object EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def live_columns():
@@ -41,25 +50,18 @@ def live_columns():
     return held_memory
 
 
-cdef class StringColumn:
-    """An Arrow array of strings or bytes, some of which may be null.
+cdef class Column:
+    """An Arrow array, whose values may be null.
 
-    ``len()`` is the number of values, ``nbytes`` their size in bytes. Iterating yields str or
-    bytes, and None for a null.
+    ``len()`` is the number of values, ``nbytes`` their size in bytes. Iterating yields Python
+    objects, and None for a null.
     """
 
     def __cinit__(self, maker=None):
         if maker is not MAKER:
-            raise TypeError("can't create a StringColumn; fetch_hashes() and pop_arrow() return it")
-
-    @staticmethod
-    cdef StringColumn of(Values *values):
-        """Return a column that is the first holder of the memory."""
-        cdef StringColumn column = StringColumn.__new__(StringColumn, MAKER)
-        values.holders = 1
-        more_memory(held_memory)
-        column.values = values
-        return column
+            raise TypeError(
+                f"can't create a {type(self).__name__}; fetch_hashes() and pop_arrow() return it"
+            )
 
     def __dealloc__(self):
         if self.values is not NULL:
@@ -69,45 +71,17 @@ cdef class StringColumn:
         return self.values.length
 
     def __repr__(self):
-        kind = "text" if self.values.text else "bytes"
         nulls = f", {self.null_count:,} null" if self.null_count else ""
-        return f"<fastresp.StringColumn of {len(self):,} values ({kind}{nulls})>"
+        kind = "times" if self.values.times else "text" if self.values.text else "bytes"
+        return f"<fastresp.{type(self).__name__} of {len(self):,} values ({kind}{nulls})>"
 
-    def to_bytes(self):
-        """Return the values as a list of bytes objects, with None for a null."""
-        cdef Values *values = self.values
-        cdef const unsigned char *valid = <const unsigned char *>values.buffers[0]
-        cdef const char *data = <const char *>values.buffers[2]
-        cdef int64_t i, start, end
-        cdef list made = []
-        for i in range(values.length):
-            if values.wide:
-                start = (<int64_t *>values.buffers[1])[i]
-                end = (<int64_t *>values.buffers[1])[i + 1]
-            else:
-                start = (<int *>values.buffers[1])[i]
-                end = (<int *>values.buffers[1])[i + 1]
-            if valid is not NULL and not valid[i >> 3] >> (i & 7) & 1:
-                made.append(None)
-            else:
-                made.append(data[start:end])
-        return made
-
-    def __iter__(self):
-        # Used by pandas.Series(column).
-        values = self.to_bytes()
-        if self.values.text:
-            values = [None if value is None else value.decode() for value in values]
-        return iter(values)
+    cdef bint is_null(self, int64_t i) noexcept:
+        cdef const unsigned char *valid = <const unsigned char *>self.values.buffers[0]
+        return valid is not NULL and not valid[i >> 3] >> (i & 7) & 1
 
     @property
     def null_count(self):
         return self.values.nulls
-
-    @property
-    def text(self):
-        """Whether the column's type is text (utf8), not bytes (binary)."""
-        return self.values.text
 
     @property
     def large(self):
@@ -121,7 +95,7 @@ cdef class StringColumn:
 
     def __arrow_c_schema__(self):
         capsule = new_schema()
-        describe(schema_in(capsule), b"", self.values.text, self.values.wide)
+        describe(schema_in(capsule), b"", kind_of(self.values))
         return capsule
 
     def __arrow_c_array__(self, requested_schema=None):
@@ -130,16 +104,117 @@ cdef class StringColumn:
         return self.__arrow_c_schema__(), capsule
 
 
+cdef class StringColumn(Column):
+    """An Arrow array of strings or bytes, some of which may be null.
+
+    ``len()`` is the number of values, ``nbytes`` their size in bytes. Iterating yields str or
+    bytes, and None for a null.
+    """
+
+    @staticmethod
+    cdef StringColumn of(Values *values):
+        """Return a column that is the first holder of the memory."""
+        cdef StringColumn column = StringColumn.__new__(StringColumn, MAKER)
+        hold(column, values)
+        return column
+
+    def to_bytes(self):
+        """Return the values as a list of bytes objects, with None for a null."""
+        cdef Values *values = self.values
+        cdef const char *data = <const char *>values.buffers[2]
+        cdef int64_t i, start, end
+        cdef list made = []
+        for i in range(values.length):
+            if values.wide:
+                start = (<int64_t *>values.buffers[1])[i]
+                end = (<int64_t *>values.buffers[1])[i + 1]
+            else:
+                start = (<int *>values.buffers[1])[i]
+                end = (<int *>values.buffers[1])[i + 1]
+            made.append(None if self.is_null(i) else data[start:end])
+        return made
+
+    def __iter__(self):
+        # Used by pandas.Series(column).
+        values = self.to_bytes()
+        if self.values.text:
+            values = [None if value is None else value.decode() for value in values]
+        return iter(values)
+
+    @property
+    def text(self):
+        """Whether the column's type is text (utf8), not bytes (binary)."""
+        return self.values.text
+
+
+cdef class TimeColumn(Column):
+    """An Arrow array of times in UTC with milliseconds, some of which may be null.
+
+    Iterating yields datetime objects, and None for a null.
+    """
+
+    def __iter__(self):
+        cdef const int64_t *times = <const int64_t *>self.values.buffers[1]
+        cdef int64_t i
+        for i in range(self.values.length):
+            try:
+                yield None if self.is_null(i) else EPOCH + timedelta(milliseconds=times[i])
+            except OverflowError:
+                raise OverflowError(
+                    f"a key expires {times[i]:,} ms after 1970, beyond the year 9999, the last one "
+                    "of datetime; read the rows as Arrow columns"
+                ) from None
+
+
+def time_column(list milliseconds):
+    """Return a TimeColumn of times since 1970 in milliseconds, with None for a null."""
+    cdef Py_ssize_t i, n = len(milliseconds)
+    cdef Values *values = <Values *>calloc(1, sizeof(Values))
+    cdef TimeColumn column
+    cdef unsigned char *valid
+    cdef int64_t *times
+    if values is NULL:
+        raise MemoryError("no memory for a column")
+    column = TimeColumn.__new__(TimeColumn, MAKER)
+    hold(column, values)
+    valid = <unsigned char *>calloc((n >> 3) + 1, 1)
+    values.buffers[0] = valid
+    times = <int64_t *>calloc(n + 1, sizeof(int64_t))
+    values.buffers[1] = times
+    if valid is NULL or times is NULL:
+        raise MemoryError("no memory for a column")
+    values.length, values.size, values.times = n, n * sizeof(int64_t), True
+    for i in range(n):
+        if milliseconds[i] is None:
+            values.nulls += 1
+        else:
+            times[i] = milliseconds[i]
+            valid[i >> 3] |= <unsigned char>(1 << (i & 7))
+    return column
+
+
+cdef int hold(Column column, Values *values) noexcept:
+    """Make a column the first holder of the memory."""
+    values.holders = 1
+    more_memory(held_memory)
+    column.values = values
+    return 0
+
+
+cdef int kind_of(Values *values) noexcept:
+    return 4 if values.times else values.text + 2 * values.wide
+
+
 cdef class StringBatch:
     """A batch of rows: named columns as an Arrow struct array.
 
     Args:
         names: the names of the columns, each a str.
-        columns: StringColumns of the same length.
+        columns: Columns of the same length.
     """
 
     def __init__(self, names, columns):
-        cdef StringColumn column
+        cdef Column column
         self.names, self.columns = tuple(names), tuple(columns)
         lengths = {len(column) for column in self.columns}
         if len(self.names) != len(self.columns) or len(lengths) != 1:
@@ -155,8 +230,8 @@ cdef class StringBatch:
 
     def __arrow_c_schema__(self):
         capsule = new_schema()
-        cdef StringColumn column
-        kinds = [(column.values.text, column.values.wide) for column in self.columns]
+        cdef Column column
+        kinds = [kind_of(column.values) for column in self.columns]
         describe_rows(schema_in(capsule), self.names, kinds)
         return capsule
 
@@ -168,7 +243,7 @@ cdef class StringBatch:
     cdef void fill(self, ArrowArray *out) except *:
         """Write the columns to ``out`` as a struct array, which the consumer must release."""
         cdef Py_ssize_t n = len(self.columns), i
-        cdef StringColumn column
+        cdef Column column
         # One allocation: the pointers to the children, and then the children.
         cdef char *memory = <char *>calloc(n, sizeof(ArrowArray *) + sizeof(ArrowArray))
         if memory is NULL:
@@ -188,7 +263,7 @@ cdef class StringBatch:
         out.release = release_rows
 
 
-def stream(names, text, batches):
+def stream(names, kinds, batches):
     """Return a capsule with an Arrow stream of an iterator's batches.
 
     The iterator's first exception ends the stream; the consumer receives the exception's text. When
@@ -196,11 +271,11 @@ def stream(names, text, batches):
 
     Args:
         names: names of the columns.
-        text: for each column, whether it is UTF-8 text, not bytes.
+        kinds: for each column, TEXT, BYTES or TIMES.
         batches: an iterator of StringBatches with these columns.
     """
     cdef Outflow flow = Outflow.__new__(Outflow)
-    flow.names, flow.text, flow.batches = tuple(names), tuple(text), batches
+    flow.names, flow.kinds, flow.batches = tuple(names), tuple(kinds), batches
     cdef ArrowArrayStream *out = <ArrowArrayStream *>malloc(sizeof(ArrowArrayStream))
     if out is NULL:
         raise MemoryError("no memory for a stream of columns")
@@ -213,10 +288,10 @@ def stream(names, text, batches):
     return PyCapsule_New(out, b"arrow_array_stream", free_stream)
 
 
-def schema(names, text):
+def schema(names, kinds):
     """Return a capsule with the schema of columns; arguments as for ``stream``."""
     capsule = new_schema()
-    describe_rows(schema_in(capsule), names, [(each, False) for each in text])
+    describe_rows(schema_in(capsule), names, kinds)
     return capsule
 
 
@@ -242,7 +317,7 @@ cdef class Outflow:
 cdef int stream_schema(ArrowArrayStream *stream, ArrowSchema *out) noexcept with gil:
     cdef Outflow flow = <Outflow>stream.private_data
     try:
-        describe_rows(out, flow.names, [(each, False) for each in flow.text])
+        describe_rows(out, flow.names, flow.kinds)
     except BaseException as error:
         flow.words = described(error)
         return EIO
@@ -312,7 +387,7 @@ cdef void share(Values *values, ArrowArray *out) noexcept nogil:
     memset(out, 0, sizeof(ArrowArray))
     out.length = values.length
     out.null_count = values.nulls
-    out.n_buffers = 3
+    out.n_buffers = 2 if values.times else 3
     out.buffers = values.buffers
     out.release = release_column
     out.private_data = values
@@ -343,15 +418,12 @@ cdef void release_rows(ArrowArray *array) noexcept nogil:
     array.release = NULL
 
 
-cdef int describe(ArrowSchema *out, bytes name, bint text, bint wide) except -1:
+cdef int describe(ArrowSchema *out, bytes name, int kind) except -1:
     """Write the schema of one column."""
     if b"\0" in name:
         raise ValueError(f"Arrow allows no NUL in column names: {name!r}")
     memset(out, 0, sizeof(ArrowSchema))
-    if text:
-        out.format = b"U" if wide else b"u"
-    else:
-        out.format = b"Z" if wide else b"z"
+    out.format = FORMATS[kind]
     out.name = strdup(name)
     if out.name is NULL:
         raise MemoryError("no memory for the name of a column")
@@ -361,7 +433,7 @@ cdef int describe(ArrowSchema *out, bytes name, bint text, bint wide) except -1:
 
 
 cdef int describe_rows(ArrowSchema *out, names, kinds) except -1:
-    """Write the schema of a batch; ``kinds`` has (text, wide) for each column."""
+    """Write the schema of a batch; ``kinds`` has the kind of each column."""
     cdef Py_ssize_t n = len(names), i
     cdef char *memory = <char *>calloc(n, sizeof(ArrowSchema *) + sizeof(ArrowSchema))
     if memory is NULL:
@@ -370,10 +442,10 @@ cdef int describe_rows(ArrowSchema *out, names, kinds) except -1:
     out.format = b"+s"
     out.children = <ArrowSchema **>memory
     out.release = release_schema
-    for i, (name, (text, wide)) in enumerate(zip(names, kinds)):
+    for i, (name, kind) in enumerate(zip(names, kinds)):
         out.children[i] = <ArrowSchema *>(memory + n * sizeof(ArrowSchema *)) + i
         try:
-            describe(out.children[i], name.encode(), text, wide)
+            describe(out.children[i], name.encode(), kind)
         except BaseException:
             out.release(out)
             raise

@@ -20,16 +20,18 @@ from ..server.preflight import Requirements
 from ..server.settings import Server, ServerLike
 from ..sources.source import ArrowHolding, ArrowStreaming
 from ..transports.driver import stream
-from .arrow_out import StringBatch, schema
+from .arrow_out import TIMES, StringBatch, schema
 from .arrow_out import stream as arrow_stream
 from .hash_core import FetchOptions, HashCore, KeyFinder, single
 from .key_pattern import Pattern, as_pattern
 
-__all__ = ["Columns", "Hashes", "binary_columns", "fetch_hashes"]
+__all__ = [
+    "Columns", "Hashes", "binary_columns", "check_names", "checked_fields", "fetch_hashes",
+]  # fmt: skip
 
 
 class Columns(ABC):
-    """Columns of text or bytes, read in batches as they are used.
+    """Columns of text, bytes or times, read in batches as they are used.
 
     Attributes:
         names: the names of the columns.
@@ -38,11 +40,15 @@ class Columns(ABC):
         error: the exception that ended the last iteration, or None.
     """
 
-    def __init__(self, names: list[str], text: list[bool]) -> None:
-        self.names = names
+    def __init__(self, names: list[str], text: list[bool], ttl: str | None = None) -> None:
+        if ttl in names:
+            message = f"{ttl!r} is also the name of another column; choose a different name, as in "
+            raise ValueError(Message(message, Hint("ttl", "key_expires_at")))
+        self.names = names if ttl is None else [*names, ttl]
         self.rows = self.nbytes = 0
         self.error: BaseException | None = None
         self._text = text
+        self._kinds = [*text, TIMES][: len(self.names)]
         self._readings: list[ref[Generator[StringBatch, None, None]]] = []
 
     def __repr__(self) -> str:
@@ -53,11 +59,11 @@ class Columns(ABC):
         return as_html(type(self).__name__, "", [("columns", ", ".join(self.names)), *read])
 
     def __arrow_c_schema__(self) -> object:
-        return schema(self.names, self._text)
+        return schema(self.names, self._kinds)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the batches as an Arrow stream; the first batch opens the connection."""
-        return arrow_stream(self.names, self._text, self.batches())
+        return arrow_stream(self.names, self._kinds, self.batches())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         with closing(self.batches()) as batches:
@@ -177,11 +183,9 @@ def fetch_hashes(
         pattern = keys
     else:
         _check_keys(keys)
-    wanted = _fields(fields)
+    wanted = checked_fields(fields)
     names = wanted if pattern is None else [pattern.column, *wanted]
-    double = [name for name, count in Counter(names).items() if count > 1]
-    if double:
-        raise ValueError(f"two columns are named {double[0]!r}; rename one")
+    check_names(names)
     if not isinstance(batch_rows, int):
         raise TypeError(f"batch_rows must be a whole number, not {batch_rows!r}")
     if batch_rows < 1:
@@ -225,7 +229,13 @@ def _check_slots(slots: range | None, pattern: Pattern | None) -> None:
         raise ValueError("slots is only for a pattern such as 'user:*'; omit it, or pass one")
 
 
-def _fields(fields: Iterable[str]) -> list[str]:
+def check_names(columns: list[str]) -> None:
+    double = [name for name, count in Counter(columns).items() if count > 1]
+    if double:
+        raise ValueError(f"two columns are named {double[0]!r}; rename one")
+
+
+def checked_fields(fields: Iterable[str]) -> list[str]:
     """Check the names of the fields, and return them as a list."""
     if isinstance(fields, (str, bytes)) or not hasattr(fields, "__iter__"):
         raise TypeError(f"fields must be a list of names, not one {type(fields).__name__}")
@@ -270,23 +280,29 @@ class Hashes(Columns):
     def __init__(
         self, keys: Pattern | Keys, names: list[str], text: list[bool], options: FetchOptions
     ) -> None:
-        super().__init__(names, text)
+        super().__init__(names, text, options.ttl)
         self._keys = keys
         self._options = options
         self._taken = False
+
+    def with_ttl(self, name: str) -> Hashes:
+        """Return these hashes, of a pattern, with a last column: when each key expires."""
+        names = self.names[: len(self._text)]
+        return Hashes(self._keys, names, self._text, self._options._replace(ttl=name))
 
     def begin(self) -> tuple[HashCore, Any]:
         """Return a connection and the keys; None for the keys if ``core.finder`` finds them."""
         self.rows = self.nbytes = 0
         self.error = None
         keys, options = self._keys, self._options
+        names = self.names[: len(self._text)]
         if isinstance(keys, Pattern):
             finder = KeyFinder(keys, options, text=self._text[0])
-            return HashCore(options, self.names[1:], self._text[1:], finder), None
+            return HashCore(options, names[1:], self._text[1:], finder), None
         if self._taken and isinstance(keys, Iterator):
             raise SourceError("the keys are an iterator that is used up; pass a list to read again")
         self._taken = True
-        return HashCore(options, self.names, self._text), single(keys)
+        return HashCore(options, names, self._text), single(keys)
 
     def count(self, batch: StringBatch, core: HashCore) -> None:
         """Count the rows of a batch, and the bytes received so far."""

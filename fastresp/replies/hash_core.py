@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ..encode.template import Template
@@ -21,8 +22,9 @@ from ..server.options import Options
 from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.driver import Emit, Step, open_source
-from .arrow_out import StringBatch
+from .arrow_out import Column, StringBatch
 from .cluster_core import RawCluster
+from .expiries import Expiries
 from .iter_replies import exchange_core
 from .key_pattern import Pattern, column_of, not_text, shown_key
 from .reply_columns import ReplyColumns
@@ -98,10 +100,12 @@ class FetchOptions(NamedTuple):
     batch_rows: int
     max_reply_bytes: int | None
     slots: range | None
+    # The name of the column with the time of expiry, for the keys of a pattern.
+    ttl: str | None = None
 
 
 class KeyFinder:
-    """Finds the keys of a pattern, and makes the column of keys.
+    """Finds the keys of a pattern, and makes the columns of keys and of times of expiry.
 
     Attributes:
         kept: the found keys whose rows are not returned yet.
@@ -113,17 +117,27 @@ class KeyFinder:
         self._text = text
         self._server = options.server
         self._scan = Scan(options.server, options.timeout, pattern.glob, "hash", options.slots)
+        self._ttl = options.ttl
+        self._expiries = Expiries(options.server, options.timeout)
 
     def pages(self) -> Generator[list[bytes], None, None]:
         """Yield the keys in pages; each next page is requested in advance."""
+        with ExitStack() as stack:
+            pages: Iterator[list[bytes]] = stack.enter_context(closing(self._found()))
+            if self._ttl is not None:
+                keys = self._expiries.keys(chain.from_iterable(pages))
+                pages = ([key] for key in stack.enter_context(closing(keys)))
+            for page in pages:
+                self.kept += page
+                yield page
+
+    def _found(self) -> Generator[list[bytes], None, None]:
         if self._pattern.single:
-            self.kept.append(self._pattern.glob.encode())
-            yield [*self.kept]
+            yield [self._pattern.glob.encode()]
             return
         with closing(self._scan.pages()) as found:
             for page in found:
                 self._check(page)
-                self.kept += page
                 yield page
 
     def _check(self, keys: list[bytes]) -> None:
@@ -139,11 +153,16 @@ class KeyFinder:
         self._scan.disconnect()
 
     def with_keys(self, batch: StringBatch) -> StringBatch:
-        """Return the batch with the column of keys prepended."""
+        """Return the batch with the column of keys prepended, and that of times appended."""
         keys, self.kept = self.kept[: len(batch)], self.kept[len(batch) :]
         pattern = self._pattern
         column = column_of(keys, keys, pattern.column, text=self._text, pattern=pattern)
-        return StringBatch([pattern.column, *batch.names], [column, *batch.columns])
+        names = [pattern.column, *batch.names]
+        columns: list[Column] = [column, *batch.columns]
+        if self._ttl is not None:
+            names.append(self._ttl)
+            columns.append(self._expiries.column(len(batch)))
+        return StringBatch(names, columns)
 
 
 class HashCore(ReplyCore):

@@ -19,6 +19,7 @@ from .reply_columns import string_column
 from .scan import Scan
 
 __all__ = [
+    "ENTRY_ID",
     "FIRST_ENTRIES",
     "KINDS",
     "KeyType",
@@ -38,8 +39,10 @@ __all__ = [
     "type_of",
 ]
 
-# The number of entries in the first request for a set, sorted set or list.
+# The number of entries in the first request for a set, sorted set, list or stream.
 FIRST_ENTRIES = 256
+# The column of the IDs of a stream's entries. "id" would be the name of many a key's column.
+ENTRY_ID = "entry_id"
 
 
 class KeyType(NamedTuple):
@@ -64,6 +67,8 @@ KINDS = {
     "set": KeyType("set", ("member",), f"SSCAN {{0}} 0 COUNT {FIRST_ENTRIES}", "SSCAN"),
     "zset": KeyType("zset", ("member", "score"), f"ZSCAN {{0}} 0 COUNT {FIRST_ENTRIES}", "ZSCAN"),
     "list": KeyType("list", ("item",), f"LRANGE {{0}} 0 {FIRST_ENTRIES - 1}", "LRANGE"),
+    # Followed by the names of the fields.
+    "stream": KeyType("stream", (ENTRY_ID,), f"XRANGE {{0}} - + COUNT {FIRST_ENTRIES}", "XRANGE"),
 }
 
 
@@ -261,12 +266,12 @@ def _escaped(text: str) -> str:
 
 
 def column_of(
-    values: list[bytes], keys: list[bytes], name: str, *, text: bool, pattern: Pattern | None = None
+    values: list[Any], keys: list[bytes], name: str, *, text: bool, pattern: Pattern | None = None
 ) -> StringColumn:
     """Return values as a column.
 
     Args:
-        values: the values.
+        values: the values, each bytes or None.
         keys: the key of each value, for errors.
         name: the name of the column.
         text: whether the values must be UTF-8.
@@ -288,10 +293,10 @@ def not_text(what: str, key: bytes, column: str) -> DecodeError:
     return DecodeError(message, key=key, column=column)
 
 
-def is_text(value: bytes) -> bool:
-    """Return whether bytes are UTF-8."""
+def is_text(value: bytes | None) -> bool:
+    """Return whether bytes are UTF-8, or None."""
     try:
-        value.decode()
+        (value or b"").decode()
     except UnicodeDecodeError:
         return False
     return True

@@ -31,7 +31,7 @@ class LargeKeyReader:
 
     Args:
         server: the server, or a node of a cluster.
-        command: LRANGE, SSCAN or ZSCAN; None if all keys have a single value.
+        command: LRANGE, SSCAN, ZSCAN or XRANGE; None if all keys have a single value.
         timeout: seconds to wait for each reply, and for a new owner of a lost node's slots. None
             for no limit for replies, and 30 seconds for a new owner.
     """
@@ -70,7 +70,9 @@ class LargeKeyReader:
         else:
             at = None  # the node that sent these entries is unknown
         while at != b"0":
-            (after, more), now = self._request(key, at or b"0", "COUNT", _next_count(entries))
+            (after, more), now = self._request(
+                key, at or b"0", "COUNT", _next_count(len(entries), _size(entries))
+            )
             if self._view.topology is not None and at is not None and now is not over:
                 at = None
                 continue
@@ -81,9 +83,19 @@ class LargeKeyReader:
         """Yield, in parts, the items of a list that follow ``items``, the first part."""
         start, count = 0, 0
         while items and len(items) >= count:
-            start, count = start + len(items), _next_count(items)
+            start, count = start + len(items), _next_count(len(items), _size(items))
             items, _ = self._request(key, start, start + count - 1)
             yield items
+
+    def rest_of_stream(self, key: bytes, entries: list[Any]) -> Iterator[list[Any]]:
+        """Yield, in parts, the entries of a stream that follow ``entries``, the first part."""
+        count = 0
+        while entries and len(entries) >= count:
+            count = _next_count(
+                len(entries), sum(len(each[0]) + _size(each[1]) for each in entries)
+            )
+            entries, _ = self._request(key, b"(" + entries[-1][0], "+", "COUNT", count)
+            yield entries
 
     def _request(self, key: bytes, *arguments: Any) -> tuple[Any, Any]:
         """Send a request to the node of a key; return the reply, and the connection."""
@@ -156,7 +168,7 @@ class LargeKeyReader:
             return connection.read_response(), connection
         except ResponseError as error:
             if str(error).startswith("WRONGTYPE "):
-                return ((b"0", []) if self._command != "LRANGE" else []), connection
+                return ([] if self._command in ("LRANGE", "XRANGE") else (b"0", [])), connection
             return CommandError(f"{names.get(type(error), '')}{error}"), connection
         except (RedisError, OSError) as error:
             connection.disconnect()
@@ -175,7 +187,11 @@ class LargeKeyReader:
             connection.disconnect()
 
 
-def _next_count(entries: list[bytes]) -> int:
-    """Return the number of entries to request next, from the average size of ``entries``."""
-    size = sum(map(len, entries)) / max(len(entries), 1)
-    return max(1, min(MAX_ENTRIES, int(MORE_BYTES / max(size, 1))))
+def _size(texts: list[bytes]) -> int:
+    return sum(map(len, texts))
+
+
+def _next_count(count: int, size: int) -> int:
+    """Return the number of entries to request next, after ``count`` entries of ``size`` bytes."""
+    average = size / max(count, 1)
+    return max(1, min(MAX_ENTRIES, int(MORE_BYTES / max(average, 1))))

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from typing import Any
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -35,5 +36,5 @@ class ReplyColumns(Incoming):
     def take(self, most: int | None = None) -> StringBatch | None: ...
 
 def string_column(
-    values: list[bytes], *, head: int = 0, tail: int = 0, text: bool = True
+    values: list[Any], *, head: int = 0, tail: int = 0, text: bool = True
 ) -> StringColumn: ...

@@ -367,7 +367,7 @@ cdef class ReplyColumns(Incoming):
 
 
 def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint text=True):
-    """Return a StringColumn of bytes objects.
+    """Return a StringColumn of bytes objects, with None for a null.
 
     Args:
         values: the values.
@@ -387,6 +387,10 @@ def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint tex
         if not grow_places(&column):
             raise MemoryError("no memory for a column")
         for value in values:
+            if value is None:
+                if not put_null(&column):
+                    raise MemoryError("no memory for a column")
+                continue
             if len(value) < head + tail:
                 raise ValueError(f"{value!r:.60} is shorter than {head + tail} bytes")
             if not (

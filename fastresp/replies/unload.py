@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
 from typing import Any
@@ -11,9 +12,18 @@ from ..outcome.messages import Hint, Message
 from ..outcome.report import counted
 from ..outcome.tracebacks import public
 from ..server.settings import Server, ServerLike
-from .arrow_out import StringBatch
-from .fetch_hashes import Columns, Hashes, binary_columns, fetch_hashes
+from .arrow_out import Column, StringBatch, time_column
+from .expiries import Expiries
+from .fetch_hashes import (
+    Columns,
+    Hashes,
+    binary_columns,
+    check_names,
+    checked_fields,
+    fetch_hashes,
+)
 from .key_pattern import (
+    ENTRY_ID,
     FIRST_ENTRIES,
     KINDS,
     KeyType,
@@ -33,13 +43,15 @@ from .key_pattern import (
 )
 from .large_keys import LargeKeyReader
 
-__all__ = ["FIRST_ENTRIES", "Entries", "as_target", "check_found", "unload"]
+__all__ = ["EXPIRES_AT", "FIRST_ENTRIES", "Entries", "as_target", "check_found", "unload"]
 
 # Limits of a batch of columns.
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 << 20
 # The maximum number of field names, each of which becomes a column.
 MAX_FIELDS = 10_000
+# The default name of the column with the time of expiry.
+EXPIRES_AT = "expires_at"
 
 
 def as_target(text: str) -> Pattern:
@@ -53,6 +65,7 @@ def unload(
     *,
     type: str | None = None,  # noqa: A002
     fields: Iterable[str] | None = None,
+    ttl: bool | str = False,
     server: ServerLike = None,
     binary: bool | Iterable[str] = False,
     timeout: float | None = 30.0,
@@ -69,26 +82,29 @@ def unload(
             a column ``key`` for whole keys; or a single key.
         type: ``"hash"``: one row per hash, and one column per field. All other types have one row
             per value: ``"string"`` and ``"json"`` with a column ``value``, ``"set"`` with
-            ``member``, ``"zset"`` with ``member`` and ``score``, ``"list"`` with ``item``. None for
-            the type of a single key, or for the hashes of a pattern. In the latter case, unless you
-            name ``fields``, the logger ``fastresp`` warns how many keys were skipped because they
-            are not hashes.
-        fields: the fields of hashes; None for all fields, after a first pass that reads only their
-            names.
+            ``member``, ``"zset"`` with ``member`` and ``score``, ``"list"`` with ``item``,
+            ``"stream"`` with ``entry_id`` and one column per field. None for the type of a single
+            key, or for the hashes of a pattern. In the latter case, unless you name ``fields``, the
+            logger ``fastresp`` warns how many keys were skipped because they are not hashes.
+        fields: the fields of hashes or of entries of streams; None for all fields, after a first
+            pass, which reads only the names of a hash's fields, but whole streams.
+        ttl: the name of a last column with the time when the key expires, a timestamp in UTC with
+            milliseconds; null for a key without a time to live. True for ``"expires_at"``.
         server: as for ``fetch_hashes``; if the server is a node of a cluster, the keys of all nodes
             are read.
         binary: as for ``fetch_hashes``.
         timeout: give up after this many seconds without progress; None to wait forever.
 
-    Times to live are not read. If keys change while they are read, keys or items of a list may be
-    missing, and items of a list or members of a set may be returned twice.
+    If keys change while they are read, keys or items of a list may be missing, and items of a list
+    or members of a set may be returned twice. Only the entries of a stream are read: neither its
+    consumer groups, nor the order of the fields within an entry.
 
     Returns:
         The rows, as from ``fetch_hashes``.
 
     Raises:
         SourceError: the single key does not exist, or does not have this type; or no hash matches,
-            so the fields are unknown.
+            so the fields are unknown. While the rows are read: an entry has a field twice.
         ValueError: an argument is invalid, or does not apply to the type.
         TransportError, TransportTimeout, CommandError: the server can't be read.
     """
@@ -111,61 +127,94 @@ def unload(
         raise SourceError(
             f"can't unload {target.glob}: its type is {kind}, not one of hash, {', '.join(KINDS)}"
         )
-    if kind == "hash":
-        if fields is None:
-            only_hashes = target.single or type is not None
-            fields = all_fields(target, where, timeout, only_hashes=only_hashes)
-        names = [*fields]
-        return fetch_hashes(target, names, server=server, binary=binary, timeout=timeout)
-    if fields is not None:
-        raise ValueError(Message(f"a {kind} has no fields; omit ", Hint("fields")))
-    return Entries(target, kind, server=where, binary=binary, timeout=timeout)
+    expiry = EXPIRES_AT if ttl is True else ttl or None
+    if expiry is not None and not isinstance(expiry, str):
+        raise TypeError(f"ttl must be True or the name of a column, not {ttl!r}")
+    names = []
+    if kind not in ("hash", "stream"):
+        if fields is not None:
+            raise ValueError(Message(f"a {kind} has no fields; omit ", Hint("fields")))
+    elif fields is not None:
+        names = checked_fields(fields)
+    else:
+        only_kind = target.single or type is not None
+        names = all_fields(target, kind, where, timeout, only_kind=only_kind)
+    if kind != "hash":
+        return Entries(target, kind, names, expiry, server=where, binary=binary, timeout=timeout)
+    hashes = fetch_hashes(target, names, server=server, binary=binary, timeout=timeout)
+    return hashes if expiry is None else hashes.with_ttl(expiry)
 
 
 def all_fields(
-    target: Pattern, server: Server, timeout: float | None, *, only_hashes: bool = True
+    target: Pattern, kind: str, server: Server, timeout: float | None, *, only_kind: bool = True
 ) -> list[str]:
-    """Return the names of all fields of the hashes, in the order of their first appearance.
+    """Return the names of all fields of hashes or streams, in the order of their first appearance.
 
     Args:
         target: the pattern, or the single key.
+        kind: ``"hash"`` or ``"stream"``.
         server, timeout: as for ``unload()``.
-        only_hashes: whether to search only for hashes; if False, all keys are searched, and the
-            number of keys that are not hashes is logged as a warning.
+        only_kind: whether to search only for keys of this type; if False, all keys are searched,
+            and the number of keys of other types is logged as a warning.
     """
     names: dict[bytes, None] = {}
-    deleted = 0
+    without = 0
     skipped = SkippedKeys()
     with ExitStack() as stack:
-        type_ = "hash" if only_hashes else None
-        keys = stack.enter_context(closing(keys_of(target, type_, server, timeout)))
-        if not only_hashes:
+        keys = stack.enter_context(
+            closing(keys_of(target, kind if only_kind else None, server, timeout))
+        )
+        if not only_kind:
             keys = stack.enter_context(closing(hashes_of(keys, skipped, server, timeout)))
-        replies = replies_by_key(keys, "HKEYS {0}", server, timeout)
-        for _, reply in stack.enter_context(closing(replies)):
-            if isinstance(reply, CommandError):
-                check_changed(reply)
-                continue
-            deleted += not reply
-            names.update(dict.fromkeys(reply))
+        found = _fields_of_keys if kind == "hash" else _fields_of_entries
+        for found_names in stack.enter_context(closing(found(keys, server, timeout))):
+            without += not found_names
+            names.update(dict.fromkeys(found_names))
             if len(names) > MAX_FIELDS:
                 raise _choose_fields(
-                    f"the hashes have more than {MAX_FIELDS:,} different field names; choose some "
-                    "with "
+                    f"{target.glob} has more than {MAX_FIELDS:,} different field names; choose "
+                    "some with "
                 )
-    if not names:
-        if deleted or skipped.deleted or check_found(target, "hash", server, timeout):
+    if not names and not (kind == "stream" and without):
+        if without or skipped.deleted or check_found(target, kind, server, timeout):
             raise SourceError(
                 f"the keys that match {target.glob} have changed while their fields were read; "
                 "unload them again"
             )
         raise _choose_fields(
-            f"no hash matches {target.glob}, so the columns are unknown; check the pattern, or "
+            f"no {kind} matches {target.glob}, so the columns are unknown; check the pattern, or "
             "name the columns with "
         )
     if skipped.first is not None:
         _warn_of(skipped.count, target, *skipped.first)
-    return _column_names(names, target)
+    return _column_names(names, kind, target)
+
+
+def _fields_of_keys(
+    keys: Iterable[bytes], server: Server, timeout: float | None
+) -> Generator[list[bytes], None, None]:
+    """Yield the names of the fields of each hash; no names for a hash that was deleted."""
+    with closing(replies_by_key(keys, "HKEYS {0}", server, timeout)) as replies:
+        for _, reply in replies:
+            if isinstance(reply, CommandError):
+                check_changed(reply)
+            else:
+                yield reply
+
+
+def _fields_of_entries(
+    keys: Iterable[bytes], server: Server, timeout: float | None
+) -> Generator[list[bytes], None, None]:
+    """Yield the names of the fields of each entry; no names for a stream without entries."""
+    with closing(parts_by_key(keys, KINDS["stream"], server, timeout)) as streams:
+        for _, parts in streams:
+            entries = 0
+            for part in parts:
+                entries += len(part)
+                for _, fields in part:
+                    yield fields[::2]
+            if not entries:
+                yield []
 
 
 def _warn_of(count: int, target: Pattern, first: bytes, first_type: str) -> None:
@@ -177,7 +226,7 @@ def _warn_of(count: int, target: Pattern, first: bytes, first_type: str) -> None
     )
 
 
-def _column_names(fields: Iterable[bytes], target: Pattern) -> list[str]:
+def _column_names(fields: Iterable[bytes], kind: str, target: Pattern) -> list[str]:
     """Return the names of fields as str.
 
     Raises:
@@ -187,15 +236,20 @@ def _column_names(fields: Iterable[bytes], target: Pattern) -> list[str]:
         names = [name.decode() for name in fields]
     except UnicodeDecodeError as error:
         raise _choose_fields(
-            f"a hash has a field whose name is not UTF-8, {error.object[:40]!r}; choose others "
+            f"a {kind} has a field whose name is not UTF-8, {error.object[:40]!r}; choose others "
             "with "
         ) from error
     if target.column in names:
         raise _choose_fields(
-            f"a hash has a field {target.column!r}, which is also the name of the key's column; "
+            f"a {kind} has a field {target.column!r}, which is also the name of the key's column; "
             "rename the column, as in 'user:{key_id}', or choose other fields with "
         )
-    return names
+    if kind == "stream" and ENTRY_ID in names:
+        raise _choose_fields(
+            f"a stream has a field {ENTRY_ID!r}, which is also the name of the column of IDs; "
+            "choose other fields with "
+        )
+    return checked_fields(names) if names else []
 
 
 def _choose_fields(message: str) -> SourceError:
@@ -203,109 +257,155 @@ def _choose_fields(message: str) -> SourceError:
 
 
 class Entries(Columns):
-    """Strings, JSON documents, or the entries of sets, sorted sets or lists, as columns.
+    """Strings, JSON documents, or the entries of sets, sorted sets, lists or streams, as columns.
 
     A row has the key, or the part of the key that the pattern names, and a value: a string, a
-    document as text, a member, a member and its score, or an item. All entries of a key are
-    adjacent; list items are in order. Keys are read as batches are used; large keys are read in
-    parts.
+    document as text, a member, a member and its score, an item, or an entry's ID and fields. All
+    entries of a key are adjacent; list items and stream entries are in order. Keys are read as
+    batches are used; large keys are read in parts.
 
     Attributes:
         names: the names of the columns.
         rows: the number of rows that the last iteration has read.
         nbytes: the number of bytes of keys and values that the last iteration has read.
-        changed: the number of keys that had been deleted, or had changed their type, when they were
-            read.
+        changed: the number of keys that had been deleted, had changed their type, or were streams
+            without entries, when they were read.
     """
 
     def __init__(
         self,
         target: Pattern,
         kind: str,
+        fields: list[str] | None = None,
+        ttl: str | None = None,
         *,
         server: Server,
         binary: bool | Iterable[str] = False,
         timeout: float | None = 30.0,
     ) -> None:
         self.kind = KINDS[kind]
-        names = [target.column, *self.kind.names]
         if target.column in self.kind.names:
             raise ValueError(
                 f"{target.column!r} is also the name of another column of a {kind}; rename it in "
                 "the pattern, as in 'user:{id}'"
             )
+        self._fields = [name.encode() for name in fields or ()]
+        names = [target.column, *self.kind.names, *(fields or ())]
+        check_names(names)
         as_bytes = binary_columns(binary, names)
-        super().__init__(names, [name not in as_bytes for name in names])
+        super().__init__(names, [name not in as_bytes for name in names], ttl)
         self._target = target
         self._server = server
         self._timeout = timeout
-        self._columns: list[list[bytes]] = []
+        self._ttl = ttl
+        self._columns: list[list[Any]] = []
+        self._times: list[int | None] = []
         self._held = 0
         self.changed = 0
 
     def _read(self) -> Generator[StringBatch, None, None]:
-        self._columns, self._held = [[] for _ in self.names], 0
+        self._columns, self._times, self._held = [[] for _ in self._text], [], 0
         self.changed = 0
-        server, timeout = self._server, self._timeout
+        server, timeout, time = self._server, self._timeout, None
         with ExitStack() as stack:
             keys = stack.enter_context(
                 closing(keys_of(self._target, self.kind.type, server, timeout))
             )
-            rest = LargeKeyReader(server, self.kind.command, timeout)
-            stack.callback(rest.close)
-            if self.kind.command is not None:
-                rest.begin()
-            replies = replies_by_key(keys, self.kind.first, server, timeout)
-            for key, reply in stack.enter_context(closing(replies)):
-                if isinstance(reply, CommandError):
-                    check_changed(reply)
-                    self.changed += 1
-                    continue
+            expiries = Expiries(server, timeout)
+            if self._ttl is not None:
+                keys = stack.enter_context(closing(expiries.keys(keys)))
+            found = parts_by_key(keys, self.kind, server, timeout)
+            for key, parts in stack.enter_context(closing(found)):
                 rows = self.rows
-                for part in _parts(self.kind, key, reply, rest):
-                    self._add(key, part)
+                if self._ttl is not None:
+                    time = expiries.take()
+                for part in parts:
+                    self._add(key, part, time)
                     if self._held >= BATCH_BYTES or len(self._columns[0]) >= BATCH_ROWS:
                         yield self._batch()
                 self.changed += self.rows == rows
         if self._columns[0]:
             yield self._batch()
 
-    def _add(self, key: bytes, entries: list[bytes]) -> None:
+    def _add(self, key: bytes, entries: list[Any], time: int | None) -> None:
         """Add the entries of a key; a sorted set has two values per entry."""
         keys, *columns = self._columns
+        if self.kind.type == "stream":
+            entries = [value for entry in entries for value in self._values(key, *entry)]
         width = len(columns)
         for place, column in enumerate(columns):
             column += entries[place::width]
         rows = len(entries) // width
         keys += [key] * rows
-        size = rows * len(key) + sum(map(len, entries))
+        if self._ttl is not None:
+            self._times += [time] * rows
+        size = rows * len(key) + sum(map(len, filter(None, entries)))
         self._held += size
         self.nbytes += size
         self.rows += rows
 
+    def _values(self, key: bytes, entry_id: bytes, flat: list[bytes]) -> list[bytes | None]:
+        """Return the values of an entry of a stream: its ID, and its fields."""
+        values = dict(zip(flat[::2], flat[1::2], strict=True))
+        if 2 * len(values) < len(flat):
+            counts = Counter(flat[::2])
+            twice = [name for name in self._fields if counts[name] > 1]
+            if twice:
+                raise _choose_fields(
+                    f"entry {entry_id.decode()} of the stream {shown_key(key)} has the field "
+                    f"{twice[0].decode()!r} twice, and its column has one value per entry; choose "
+                    "other fields with "
+                )
+        return [entry_id, *map(values.get, self._fields)]
+
     def _batch(self) -> StringBatch:
         """Remove the added entries, and return them as columns."""
-        lists, self._columns = self._columns, [[] for _ in self.names]
+        lists, self._columns = self._columns, [[] for _ in self._text]
+        times, self._times = self._times, []
         self._held = 0
         keys, target = lists[0], self._target
-        columns = [
+        columns: list[Column] = [
             column_of(values, keys, name, text=text, pattern=None if place else target)
             for place, (values, name, text) in enumerate(
-                zip(lists, self.names, self._text, strict=True)
+                zip(lists, self.names, self._text, strict=False)
             )
         ]
+        if self._ttl is not None:
+            columns.append(time_column(times))
         return StringBatch(self.names, columns)
 
 
-def _parts(kind: KeyType, key: bytes, reply: Any, rest: LargeKeyReader) -> Iterator[list[bytes]]:
+def parts_by_key(
+    keys: Iterable[bytes], kind: KeyType, server: Server, timeout: float | None
+) -> Generator[tuple[bytes, Iterator[list[Any]]], None, None]:
+    """Yield each key with an iterator of its entries, in parts; use it before the next key.
+
+    A key that was deleted, or has changed its type, has no entries.
+    """
+    with ExitStack() as stack:
+        rest = LargeKeyReader(server, kind.command, timeout)
+        stack.callback(rest.close)
+        if kind.command is not None:
+            rest.begin()
+        replies = replies_by_key(keys, kind.first, server, timeout)
+        for key, reply in stack.enter_context(closing(replies)):
+            if isinstance(reply, CommandError):
+                check_changed(reply)
+                yield key, iter(())
+            else:
+                yield key, _parts(kind, key, reply, rest)
+
+
+def _parts(kind: KeyType, key: bytes, reply: Any, rest: LargeKeyReader) -> Iterator[list[Any]]:
     """Yield the entries of a key: first the entries in the reply, then the remaining entries."""
     if kind.command is None:
         # The reply is None if the key was deleted after SCAN found it.
         yield [] if reply is None else [reply]
-    elif kind.command == "LRANGE":
+    elif kind.command in ("LRANGE", "XRANGE"):
         yield reply
         if len(reply) >= FIRST_ENTRIES:
-            yield from rest.rest_of_list(key, reply)
+            more = rest.rest_of_list if kind.command == "LRANGE" else rest.rest_of_stream
+            yield from more(key, reply)
     else:
         cursor, entries = reply
         yield from [entries] if cursor == b"0" else rest.rest_of_set(key, cursor, entries)

@@ -28,7 +28,7 @@ INTERNAL = {
     "refused rows_after within",
     "EncodeError": "message",
     "FastrespError": "hints message",
-    "Hashes": "begin count",
+    "Hashes": "begin count with_ttl",
     "ProtocolError": "message",
     "RedisCli": "connecting finishing flush kill limited made running stop writing",
     "Report": "count_error message uncount_error",
