@@ -294,7 +294,7 @@ def suggestion(path: Sequence[str], depth: int, names: Sequence[str]) -> str:
 
     Args:
         path: the names in the placeholder.
-        depth: index in ``path`` of the missing name.
+        depth: the missing name's index in ``path``.
         names: the names that exist at this depth.
     """
     before = "".join([f"{name}." for name in path[:depth]])

@@ -80,7 +80,7 @@ class LargeKeyReader:
             yield entries
 
     def rest_of_list(self, key: bytes, items: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield, in parts, the items of a list that follow ``items``, the first part."""
+        """Yield the rest of a list in parts; ``items`` is its first part, which was read before."""
         start, count = 0, 0
         while items and len(items) >= count:
             start, count = start + len(items), _next_count(len(items), _size(items))

@@ -131,7 +131,7 @@ class ClusterView:
             self.pause_after(began, min_pause)
 
     def pause_after(self, began: float, min_pause: float = LOOK_S) -> float:
-        """Set and return ``look_at``; the pause grows with the duration of the last look."""
+        """Set and return the time of the next look; it is later if the last look took longer."""
         now = time.monotonic()
         self.look_at = now + min(max(min_pause, PAUSE_FACTOR * (now - began)), MAX_PAUSE_S)
         return self.look_at

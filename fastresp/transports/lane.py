@@ -152,9 +152,9 @@ class Lane(Connection):
         return paced if gate is None else min(gate, gate if paced is None else paced)
 
     def _paced(self) -> int | None:
-        """Return the limit for ``window.sent`` that the rate limit sets now, in replies.
+        """Return how many replies ``window.sent`` may reach now under the rate limit.
 
-        None if the limit counts bytes, or does not apply.
+        None if the rate limit counts bytes, or does not apply.
         """
         load = self._load
         # While commands are refused, send without a pace: if the node accepted a later command,

@@ -160,7 +160,7 @@ def _print_table(title: str, comparison: Comparison, notes: list[str]) -> None:
 
 
 def _shown(method: str, client: Client) -> str:
-    """Return the name of a method with its client. A ``*`` marks a client from a wheel."""
+    """Return how rows are loaded, and by which client; ``*`` marks a client from a wheel."""
     name = f"{client.name}{'*' if client.from_wheel else ''}"
     if method in HOW:
         return f"{name}, {HOW[method]}"

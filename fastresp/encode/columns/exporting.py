@@ -201,7 +201,7 @@ def _is_altered(kind: Any) -> bool:
 
 
 def _check_names(data: Any) -> None:
-    """Refuse names with a NUL from libraries whose export would truncate the names or abort.
+    """Refuse names that contain a NUL, if the library would truncate them or abort the export.
 
     Raises:
         SourceError: a name has a NUL.

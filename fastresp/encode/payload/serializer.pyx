@@ -441,7 +441,7 @@ cdef class Serializer:
         return self.values.put(b, &self.value, &self.key)
 
     cdef int check_size(self, long long row) except -1:
-        """If the current key is large, write the key now; later commands wait for the reply."""
+        """If the current key is large, write its RESTORE now; later commands wait for its reply."""
         if not self.gathering:
             return 0
         if self.bytes < self.max_bytes:

@@ -88,7 +88,7 @@ class PrivateBytes(UnclosedFile):
             borrowed.add(self)
 
     def release_objects(self) -> None:
-        """Stop tracking objects: Arrow now reads only in the thread that requests a batch."""
+        """Stop tracking: from now on, Arrow reads only in the thread that requests a batch."""
         self._objects = None
 
     def read(self, size: int = -1) -> bytes | Block | mmap.mmap:

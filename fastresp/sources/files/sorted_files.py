@@ -92,7 +92,7 @@ class SortedFiles(Query):
 
 
 class SortableSource(FilesSource):
-    """The columns of files with types that DuckDB stores unchanged.
+    """The columns of files, converted to types that DuckDB stores unchanged.
 
     Attributes:
         allow: called with the mean row size of a batch in bytes, if this is the largest mean so
