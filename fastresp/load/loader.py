@@ -142,7 +142,7 @@ class RowLoad(Load):
         self._flushing = True
 
     def send_rows(self) -> None:
-        """While no row is ready, send the rows so far, and receive the replies that have arrived."""
+        """While no row is ready, send the rows so far, and receive replies without waiting."""
         if self._failure is not None or self._sender is None:
             return
         try:

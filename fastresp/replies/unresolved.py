@@ -178,9 +178,9 @@ class Unresolved(Generic[C]):
     in order: a command is sent to the same node as its predecessor, and this node redirects both
     or neither. If the predecessor waits, the command waits.
 
-    A command waits if its node refused it temporarily, or if its node was lost. Until it is answered, no later
-    commands are sent. If a later command was in flight and ran, waiting commands with the same key
-    are not resent, since they would run out of order.
+    A command waits if its node refused it temporarily, or if its node was lost. Until it is
+    answered, no later commands are sent. If a later command was in flight and ran, waiting commands
+    with the same key are not resent, since they would run out of order.
 
     Args:
         timeout: seconds for which commands may wait or be redirected; None for 30.

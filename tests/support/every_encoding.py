@@ -138,8 +138,7 @@ def _expires_ms(client: redis.Redis, key: bytes) -> int:
     try:
         return int(client.execute_command("PEXPIRETIME", key))
     except redis.ResponseError:
-        seconds, fraction = client.time()
-        left = int(client.pttl(key))
+        (seconds, fraction), left = client.pipeline().time().pttl(key).execute()
         return left if left < 0 else seconds * 1000 + fraction // 1000 + left
 
 
@@ -152,9 +151,8 @@ def differences(source: dict[bytes, Any], target: dict[bytes, Any]) -> list[str]
         if kind == "stream" == other_kind:
             value, other = _common(value, other), _common(other, value)
         if (kind, value) != (other_kind, other) or abs(at - other_at) > EXACT_MS:
-            found.append(
-                f"{key!r}: {(kind, at, value)!r:.200} != {(other_kind, other_at, other)!r:.200}"
-            )
+            both = [f"{each!r:.200}" for each in ((kind, at, value), (other_kind, other_at, other))]
+            found.append(f"{key!r}: {both[0]} != {both[1]}")
     return sorted(found)
 
 
