@@ -101,8 +101,8 @@ def unload(
         --type stream    "XADD log:{id} {entry_id} {**}"
 
     Times to live are written only with `--ttl`. To reload them, add `; PEXPIREAT page:{id}
-    {expires_at!ms}` to the template, write `{**-expires_at}` for `{**}`, and add `--nulls skip`. Only
-    the entries of streams are written, without consumer groups.
+    {expires_at!ms}` to the template, write `{**-expires_at}` for `{**}`, and add `--nulls skip`.
+    Only the entries of streams are written, without consumer groups.
 
     Columns are UTF-8 text. With `--binary`, columns of CSV and Parquet can contain any bytes. If
     keys change during the scan, keys or list items may be missing, and list items or set members

@@ -164,7 +164,7 @@ def test_names_of_columns(client: redis.Redis, server: LocalServer) -> None:
 
 
 def test_streams(client: redis.Redis, server: LocalServer, tmp_path: Path) -> None:
-    """An entry is a row; its fields are columns, as those of hashes."""
+    """An entry is a row; its fields are columns, as the fields of hashes are."""
     client.xadd("log:a", {"level": "info", "text": "x"}, "1-1")
     client.xadd("log:a", {"level": "warning"}, "1-2")
     client.xadd("log:b", {"user": "Ann"}, "2-0")
