@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import aio as aio
+    from .encode.columns.arrow_out import StringColumn
     from .encode.script import Script
     from .encode.template import Template
     from .encode.writer import Writer, pack_many
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
         TransportTimeout,
     )
     from .outcome.report import IndexState, Report
-    from .replies.arrow_out import StringColumn
     from .replies.fetch_hashes import Hashes, fetch_hashes
     from .replies.iter_replies import execute, iter_replies
     from .replies.unload import Entries, unload
@@ -113,7 +113,7 @@ MODULES = {
     "LeaseError LoadErrors ProtocolError PushError SourceError TemplateError TransportError "
     "TransportTimeout",
     "outcome.report": "IndexState Report",
-    "replies.arrow_out": "StringColumn",
+    "encode.columns.arrow_out": "StringColumn",
     "replies.fetch_hashes": "Hashes fetch_hashes",
     "replies.iter_replies": "execute iter_replies",
     "replies.unload": "Entries unload",

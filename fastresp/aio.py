@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from weakref import ref
 
+from .encode.columns.arrow_out import StringBatch
 from .encode.template import TemplateLike, as_template
 from .lists.async_buffer import ListBuffer
 from .load.loader import BaseLoader, raised_in_block
@@ -22,7 +23,6 @@ from .outcome.errors import TransportError
 from .outcome.report import Report
 from .outcome.tracebacks import public, shorten
 from .replies import fetch_hashes as fetch
-from .replies.arrow_out import StringBatch
 from .replies.fetch_hashes import BATCH_ROWS, Keys
 from .replies.hash_core import KeyFinder
 from .replies.iter_replies import one_command, one_reply, reply_core, replying

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import Any, Self, TypeVar
 
+from ..encode.columns.arrow_out import StringColumn
 from ..encode.writer import CHUNK_SECONDS
 from ..outcome.tracebacks import shorten
-from ..replies.arrow_out import StringColumn
 from ..transports.aio import run
 from ..transports.driver import Steps
 from .buffer import BaseBuffer, ItemIterator

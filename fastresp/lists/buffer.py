@@ -8,8 +8,8 @@ from itertools import repeat
 from operator import length_hint
 from typing import Any, Self, TypeVar
 
+from ..encode.columns.arrow_out import StringColumn
 from ..outcome.tracebacks import public, shorten
-from ..replies.arrow_out import StringColumn
 from ..server.preflight import Requirements
 from ..server.settings import Server, ServerLike
 from ..transports.driver import Steps, run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import islice
 
-from ..replies.arrow_out import StringColumn
+from ..encode.columns.arrow_out import StringColumn
 
 __all__ = ["PoppedItems"]
 

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Generator, Iterable
 from contextlib import closing
 
+from ..encode.columns.arrow_out import TimeColumn, time_column
 from ..outcome.errors import CommandError, TransportError
 from ..server.reply_parser import unexpected
 from ..server.settings import Server
-from .arrow_out import TimeColumn, time_column
 from .iter_replies import iter_replies
 from .key_pattern import replies_by_key
 

@@ -10,6 +10,8 @@ from itertools import chain
 from typing import Any, Self, TypeAlias
 from weakref import ref
 
+from ..encode.columns.arrow_out import TIMES, StringBatch, schema
+from ..encode.columns.arrow_out import stream as arrow_stream
 from ..outcome.errors import SourceError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import as_html
@@ -20,8 +22,6 @@ from ..server.preflight import Requirements
 from ..server.settings import Server, ServerLike
 from ..sources.source import ArrowHolding, ArrowStreaming
 from ..transports.driver import stream
-from .arrow_out import TIMES, StringBatch, schema
-from .arrow_out import stream as arrow_stream
 from .hash_core import FetchOptions, HashCore, KeyFinder, single
 from .key_pattern import Pattern, as_pattern
 

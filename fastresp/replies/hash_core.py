@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 from itertools import chain
 from typing import Any, NamedTuple
 
+from ..encode.columns.arrow_out import Column, StringBatch
 from ..encode.template import Template
 from ..outcome.errors import (
     CommandError,
@@ -22,7 +23,6 @@ from ..server.options import Options
 from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.driver import Emit, Step, open_source
-from .arrow_out import Column, StringBatch
 from .cluster_core import RawCluster
 from .expiries import Expiries
 from .iter_replies import exchange_core

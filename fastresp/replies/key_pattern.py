@@ -9,11 +9,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..encode.columns.arrow_out import StringColumn
 from ..outcome.errors import CommandError, DecodeError, SourceError
 from ..outcome.messages import LINE_SHOWN, Hint, Message, shortened
 from ..server.preflight import Requirements
 from ..server.settings import Server, ServerLike, as_server
-from .arrow_out import StringColumn
 from .iter_replies import iter_replies
 from .reply_columns import string_column
 from .scan import Scan

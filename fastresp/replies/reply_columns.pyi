@@ -3,8 +3,8 @@ from typing import Any
 
 from typing_extensions import Buffer, disjoint_base
 
+from ..encode.columns.arrow_out import StringBatch, StringColumn
 from ..resp.grammar import Incoming
-from .arrow_out import StringBatch, StringColumn
 
 @disjoint_base
 class ReplyColumns(Incoming):

@@ -2,61 +2,24 @@
 """Parse replies that are arrays of bulk strings into columns, without Python objects."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT32_MAX, int32_t, int64_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
-from .arrow_out cimport StringColumn, Values
-from ..encode.columns.text cimport character_size
+from ..encode.columns.arrow_out cimport StringColumn
+from ..encode.columns.growing cimport (
+    GrowingColumn,
+    clear,
+    end_value,
+    first_invalid,
+    grow_places,
+    put_bytes,
+    put_null,
+    take_rows,
+)
 from ..resp.grammar cimport ELEMENT_BYTES, Incoming, beyond, is_crlf, length_end, pass_crlf
 
-from .arrow_out import StringBatch
-
-
-cdef extern from *:
-    """
-    #include <stdlib.h>
-    #if defined(__linux__)
-    #include <sys/mman.h>
-    #endif
-    /* realloc(). For 4 MiB or more, request huge pages (Linux): a fresh page of 4 KiB costs five
-       times as much as filling it. For smaller sizes, malloc usually reuses memory. */
-    static char *fastresp_grown(char *memory, size_t size) {
-    #if defined(__linux__) && defined(MADV_HUGEPAGE)
-        const size_t huge = 1 << 21;
-        char *grown, *first;
-        if (size >= 2 * huge) {
-            grown = (char *)realloc(memory, size + huge);
-            if (grown) {
-                first = (char *)(((size_t)grown + huge - 1) & ~(huge - 1));
-                (void)madvise(first, size & ~(huge - 1), MADV_HUGEPAGE);
-            }
-            return grown;
-        }
-    #endif
-        return (char *)realloc(memory, size);
-    }
-    """
-    char *grown "fastresp_grown"(char *memory, size_t size) noexcept nogil
-
-# The initial capacity of a column, in values and in bytes.
-cdef int64_t FIRST_PLACES = 512
-cdef int64_t FIRST_BYTES = 4096
-
-
-cdef struct GrowingColumn:
-    # A column under construction. The memory is owned, from malloc.
-    char *data
-    int64_t size  # bytes of all values, including an incomplete value
-    int64_t room                # number of bytes allocated for data
-    int64_t *offsets            # offsets of the values, and the end of the last value
-    unsigned char *valid        # one bit per value, cleared for a null
-    int64_t length              # number of whole values
-    int64_t places              # capacity in values; a multiple of 8
-    int64_t nulls
-    int64_t expected  # predicted bytes of the next batch, from the last batch
-    int64_t checked  # number of leading values that are already checked for UTF-8
-    bint text
+from ..encode.columns.arrow_out import StringBatch
 
 
 # Why scanning stopped.
@@ -407,174 +370,3 @@ def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint tex
         return StringColumn.of(take_rows(&column, column.length))
     finally:
         clear(&column)
-
-
-cdef inline bint put_bytes(GrowingColumn *column, const char *p, int64_t n) noexcept nogil:
-    """Append bytes to the current value; return False if out of memory."""
-    if column.room - column.size < n and not grow_data(column, n):
-        return False
-    memcpy(column.data + column.size, p, n)
-    column.size += n
-    return True
-
-
-cdef inline bint end_value(GrowingColumn *column) noexcept nogil:
-    """Complete the current value; return False if out of memory."""
-    if column.length == column.places and not grow_places(column):
-        return False
-    column.length += 1
-    column.offsets[column.length] = column.size
-    return True
-
-
-cdef inline bint put_null(GrowingColumn *column) noexcept nogil:
-    cdef int64_t at = column.length
-    if not end_value(column):
-        return False
-    column.valid[at >> 3] &= <unsigned char>~(1 << (at & 7))
-    column.nulls += 1
-    return True
-
-
-cdef bint grow_data(GrowingColumn *column, int64_t n) noexcept nogil:
-    """Allocate memory for n more bytes; return False if out of memory.
-
-    The first allocation has at least the predicted size of a batch; each later allocation at least
-    doubles the size.
-    """
-    cdef int64_t room = max(FIRST_BYTES, 2 * column.room, column.size + n)
-    if column.room == 0:
-        room = max(room, column.expected)
-    cdef char *data = grown(column.data, room)
-    if data is NULL:
-        return False
-    column.data, column.room = data, room
-    return True
-
-
-cdef bint grow_places(GrowingColumn *column) noexcept nogil:
-    cdef int64_t places = max(FIRST_PLACES, 2 * column.places)
-    cdef int64_t *offsets = <int64_t *>realloc(column.offsets, (places + 1) * sizeof(int64_t))
-    cdef unsigned char *valid
-    if offsets is NULL:
-        return False
-    column.offsets = offsets
-    if column.places == 0:
-        offsets[0] = 0
-    valid = <unsigned char *>realloc(column.valid, places >> 3)
-    if valid is NULL:
-        return False
-    memset(valid + (column.places >> 3), 0xFF, (places - column.places) >> 3)
-    column.valid, column.places = valid, places
-    return True
-
-
-cdef void clear(GrowingColumn *column) noexcept nogil:
-    free(column.data)
-    free(column.offsets)
-    free(column.valid)
-    memset(column, 0, sizeof(GrowingColumn))
-
-
-cdef Values *take_rows(GrowingColumn *column, int64_t rows) except NULL:
-    """Remove and return the first ``rows`` values; later values stay, even if incomplete."""
-    cdef GrowingColumn rest
-    cdef int64_t start = column.offsets[rows]
-    cdef Values *values = <Values *>calloc(1, sizeof(Values))
-    memset(&rest, 0, sizeof(GrowingColumn))
-    rest.text = column.text
-    rest.expected = start + start // 16
-    if not (
-        values is not NULL and grow_places(&rest)
-        and put_bytes(&rest, column.data + start, column.size - start)
-        and put_ends(&rest, column, rows)
-    ):
-        free(values)
-        clear(&rest)
-        raise MemoryError("no memory for a batch of columns")
-    rest.size = column.size - start
-    rest.checked = max(column.checked - rows, 0)
-    values.text, values.length, values.size = column.text, rows, start
-    values.nulls = column.nulls - rest.nulls
-    values.wide = start > INT32_MAX
-    values.buffers[0] = bitmap_of(column, values)
-    values.buffers[1] = offsets_of(column, values)
-    # Don't always shrink: malloc would request new memory from the system for each batch.
-    values.buffers[2] = shrunk(column.data, start) if start <= column.room // 2 else column.data
-    column[0] = rest
-    return values
-
-
-cdef bint put_ends(GrowingColumn *rest, GrowingColumn *column, int64_t rows) noexcept nogil:
-    """Copy to ``rest`` the end offsets and nulls of the values after the first ``rows``.
-
-    Return False if out of memory.
-    """
-    cdef int64_t i
-    for i in range(rows, column.length):
-        rest.size = column.offsets[i + 1] - column.offsets[rows]
-        if not (end_value(rest) if column.valid[i >> 3] >> (i & 7) & 1 else put_null(rest)):
-            return False
-    return True
-
-
-cdef void *bitmap_of(GrowingColumn *column, Values *values) noexcept:
-    if values.nulls:
-        return shrunk(column.valid, (values.length + 7) >> 3)
-    free(column.valid)
-    return NULL
-
-
-cdef void *offsets_of(GrowingColumn *column, Values *values) noexcept:
-    """Return the offsets, narrowed in place to 32 bits unless ``wide`` is set.
-
-    Each narrowed offset is written at or before its old location.
-    """
-    cdef int64_t i
-    cdef int32_t offset
-    cdef char *narrow = <char *>column.offsets
-    if values.wide:
-        return shrunk(column.offsets, (values.length + 1) * sizeof(int64_t))
-    for i in range(values.length + 1):
-        offset = <int32_t>column.offsets[i]
-        memcpy(narrow + i * sizeof(int32_t), &offset, sizeof(int32_t))
-    return shrunk(narrow, (values.length + 1) * sizeof(int32_t))
-
-
-cdef void *shrunk(void *memory, int64_t size) noexcept:
-    """Shrink memory to ``size`` bytes; return its address, which may be new."""
-    cdef void *smaller = realloc(memory, max(size, 1))
-    return memory if smaller is NULL else smaller
-
-
-cdef int64_t first_invalid(GrowingColumn *column) noexcept nogil:
-    """Check new values; return the index of the first value that is not UTF-8, or -1."""
-    cdef int64_t start = column.offsets[column.checked], i
-    cdef int64_t end = column.offsets[column.length]
-    cdef int64_t first = column.checked
-    column.checked = column.length
-    if is_ascii(column.data + start, end - start):
-        return -1
-    for i in range(first, column.length):
-        if not is_utf8(column.data + column.offsets[i], column.offsets[i + 1] - column.offsets[i]):
-            return i
-    return -1
-
-
-cdef inline bint is_ascii(const char *p, int64_t n) noexcept nogil:
-    cdef unsigned char bits = 0
-    cdef int64_t i
-    for i in range(n):
-        bits |= <unsigned char>p[i]
-    return bits < 0x80
-
-
-cdef bint is_utf8(const char *p, int64_t n) noexcept nogil:
-    cdef int64_t at = 0
-    cdef Py_ssize_t size
-    while at < n:
-        size = character_size(p + at, n - at)
-        if size == 0:
-            return False
-        at += size
-    return True

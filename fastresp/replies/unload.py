@@ -7,12 +7,12 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
 from typing import Any
 
+from ..encode.columns.arrow_out import Column, StringBatch, time_column
 from ..outcome.errors import CommandError, SourceError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import counted
 from ..outcome.tracebacks import public
 from ..server.settings import Server, ServerLike
-from .arrow_out import Column, StringBatch, time_column
 from .expiries import Expiries
 from .fetch_hashes import (
     Columns,

@@ -34,7 +34,7 @@ from fastresp import (
     TransportTimeout,
     fetch_hashes,
 )
-from fastresp.replies import arrow_out
+from fastresp.encode.columns import arrow_out
 from fastresp.replies.key_pattern import as_pattern
 from fastresp.server.local_server import LocalServer
 

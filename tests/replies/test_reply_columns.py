@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from reply_model import pieces_of
 
 from fastresp import ProtocolError
-from fastresp.replies import arrow_out
-from fastresp.replies.arrow_out import StringBatch, StringColumn
+from fastresp.encode.columns import arrow_out
+from fastresp.encode.columns.arrow_out import StringBatch, StringColumn
 from fastresp.replies.reply_columns import ReplyColumns, string_column
 
 Row = Sequence[bytes | None]

@@ -21,8 +21,8 @@ from server_programs import WHEEL_SERVERS, located
 
 import fastresp
 from fastresp.cli.exit_codes import Exit
+from fastresp.encode.columns.arrow_out import TimeColumn, live_columns, time_column
 from fastresp.replies import unload
-from fastresp.replies.arrow_out import TimeColumn, live_columns, time_column
 from fastresp.server.local_server import LocalServer
 
 DEBUG = ("--enable-debug-command", "yes")

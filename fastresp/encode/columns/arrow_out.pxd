@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from ..encode.columns.arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
+from .arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
 
 
 cdef struct Values:
