@@ -25,6 +25,38 @@ cdef enum:
     GUESSED = 2
 
 
+# How a value is stored: the first byte of a payload. Source: rdb.h of Redis and Valkey.
+cdef enum ValueForm:
+    PLAIN_STRING = 0
+    PLAIN_LIST = 1
+    PLAIN_SET = 2
+    TEXT_SORTED_SET = 3                 # scores as text
+    PLAIN_HASH = 4
+    BINARY_SORTED_SET = 5
+    MODULE_VALUE = 7
+    HASH_ZIPMAP = 9
+    LIST_ZIPLIST = 10
+    INTEGER_SET = 11
+    SORTED_SET_ZIPLIST = 12
+    HASH_ZIPLIST = 13
+    LIST_OF_ZIPLISTS = 14
+    STREAM_1 = 15
+    HASH_LISTPACK = 16
+    SORTED_SET_LISTPACK = 17
+    LIST_OF_NODES = 18
+    STREAM_2 = 19
+    SET_LISTPACK = 20
+    STREAM_3 = 21
+    VALKEY_TIMED_HASH = 22              # "timed": fields may have a time to live
+    TIMED_HASH = 24
+    TIMED_HASH_LISTPACK = 25
+
+# How a node of a list stores its elements. Source: quicklist.h.
+cdef enum:
+    PLAIN_NODE = 1
+    LISTPACK_NODE = 2
+
+
 # A text in the data, by reference.
 cdef struct Word:
     const char *text

@@ -1,5 +1,9 @@
 from libc.stdint cimport uint64_t
 
+cdef enum:
+    # The size of the longest text that mergeable.is_score() accepts, with a NUL.
+    SCORE_ROOM = 64
+
 
 cdef class Format:
     cdef readonly int rdb_version
@@ -15,4 +19,5 @@ cdef uint64_t crc64(uint64_t crc, const char *data, Py_ssize_t size) noexcept no
 
 
 cdef double read_score(const char *text, Py_ssize_t size) except? -1
+cdef Py_ssize_t shortest_score(double score, char *text) noexcept nogil
 cdef Py_ssize_t score_text(double score, bint shortest, char *text) except -1

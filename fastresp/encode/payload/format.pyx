@@ -258,8 +258,6 @@ cdef enum:
     EXACT_POWER = 22
     # Numbers with up to this many digits fit in 64 bits.
     SAFE_DIGITS = 18
-    # The size of the longest text that mergeable.is_score() accepts, with a NUL.
-    SCORE_ROOM = 64
 
 cdef uint64_t EXACT = <uint64_t>1 << 53
 # Whole numbers up to this limit are written without a point. Source: double2ll() in util.c.
@@ -299,16 +297,11 @@ cdef double read_slowly(const char *text, Py_ssize_t size) except? -1:
     return PyOS_string_to_double(copy, NULL, NULL)
 
 
-cdef Py_ssize_t score_text(double score, bint shortest, char *text) except -1:
-    """Write a score as a server does in a listpack; return the size of the text.
+cdef Py_ssize_t shortest_score(double score, char *text) noexcept nogil:
+    """Write a score in the shortest digits, as servers do since 7.2; return the size of the text.
 
-    Args:
-        score: the score.
-        shortest: whether to write the shortest digits, as servers do since 7.2, not 17 digits.
-        text: room for 64 bytes.
+    ``text`` needs room for SCORE_ROOM bytes.
     """
-    cdef char *written
-    cdef Py_ssize_t size
     if -MAX_WHOLE <= score <= MAX_WHOLE and <double><int64_t>score == score:
         return put_signed(text, <int64_t>score) - text
     if isinf(score):
@@ -316,8 +309,23 @@ cdef Py_ssize_t score_text(double score, bint shortest, char *text) except -1:
         if score > 0:
             memcpy(text, b"inf", 3)
         return 3 + (score < 0)
-    if shortest:
-        return lay_out(score, text)
+    return lay_out(score, text)
+
+
+cdef Py_ssize_t score_text(double score, bint shortest, char *text) except -1:
+    """Write a score as a server does in a listpack; return the size of the text.
+
+    Args:
+        score: the score.
+        shortest: whether to write the shortest digits, not 17 digits as servers do before 7.2.
+        text: room for SCORE_ROOM bytes.
+    """
+    cdef char *written
+    cdef Py_ssize_t size
+    if shortest or isinf(score) or (
+        -MAX_WHOLE <= score <= MAX_WHOLE and <double><int64_t>score == score
+    ):
+        return shortest_score(score, text)
     written = PyOS_double_to_string(score, c'g', 17, 0, NULL)
     if written is NULL:
         raise MemoryError("no memory for a score")
@@ -329,7 +337,7 @@ cdef Py_ssize_t score_text(double score, bint shortest, char *text) except -1:
     return size
 
 
-cdef Py_ssize_t lay_out(double score, char *text) noexcept:
+cdef Py_ssize_t lay_out(double score, char *text) noexcept nogil:
     """Write the shortest digits of a score as fpconv_dtoa.c does; return the size of the text."""
     cdef char[32] shortest, digits
     cdef char *p = text

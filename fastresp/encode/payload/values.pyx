@@ -16,8 +16,20 @@ from ...resp.grammar cimport digits_end, known_length_end
 from ...resp.mergeable cimport is_score, is_word, next_word
 from .duplicates cimport UniqueNames, resize
 from .encoding cimport (
+    BINARY_SORTED_SET,
     ENTRY_ROOM,
+    HASH_LISTPACK,
+    INTEGER_SET,
+    LIST_OF_NODES,
     LISTPACK_HEADER,
+    LISTPACK_NODE,
+    PLAIN_HASH,
+    PLAIN_LIST,
+    PLAIN_NODE,
+    PLAIN_SET,
+    PLAIN_STRING,
+    SET_LISTPACK,
+    SORTED_SET_LISTPACK,
     Word,
     begin_length,
     begin_listpack,
@@ -61,23 +73,7 @@ cdef extern from *:
     void rank_members "fastresp_rank"(Ranked *p, Py_ssize_t n) noexcept nogil
     void rank_integers "fastresp_rank_integers"(Ranked *p, Py_ssize_t n) noexcept nogil
 
-# Types of values. Source: rdb.h.
 cdef enum:
-    PLAIN_STRING = 0
-    PLAIN_LIST = 1
-    PLAIN_SET = 2
-    PLAIN_HASH = 4
-    BINARY_SORTED_SET = 5
-    INTEGER_SET = 11
-    HASH_LISTPACK = 16
-    SORTED_SET_LISTPACK = 17
-    LIST_OF_NODES = 18
-    SET_LISTPACK = 20
-
-# How a node of a list stores its elements. Source: quicklist.h.
-cdef enum:
-    PLAIN_NODE = 1
-    LISTPACK_NODE = 2
     # Bytes that a server adds to the size of an element for its header. Source: quicklist.c.
     NODE_OVERHEAD = 8
 

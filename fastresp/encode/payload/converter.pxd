@@ -1,0 +1,24 @@
+from ...resp.buffer cimport Buffer
+from .decoding cimport Cursor
+from .encoding cimport Word
+from .stored_values cimport Elements
+
+cdef enum:
+    # convert(): the key has no value any more, since all fields of the hash have expired.
+    EXPIRED_VALUE = -2
+
+
+cdef class Converter:
+    cdef int version                    # the RDB version of the target
+    cdef bint valkey                    # whether the target is Valkey
+    cdef bint source_valkey
+    cdef bint drops                     # whether to drop times of expiry that the target can't keep
+    cdef readonly Py_ssize_t dropped    # number of dropped times of expiry
+    cdef readonly Py_ssize_t expired    # number of left out fields, which had expired
+    cdef long long now                  # ms
+    cdef Elements elements
+    cdef Buffer out
+    # Return the type for the target, or EXPIRED_VALUE; set ``value``, which is valid until the next
+    # call and as long as the data.
+    cdef int convert(self, int kind, const char *data, Py_ssize_t size, Word *value) except -1
+    cdef bint knows(self, int kind) noexcept nogil

@@ -1,0 +1,19 @@
+from typing import Literal
+
+from typing_extensions import Buffer, disjoint_base
+
+@disjoint_base
+class Converter:
+    def __new__(
+        cls,
+        version: int,
+        *,
+        valkey: bool,
+        source_valkey: bool,
+        field_ttl: Literal["keep", "drop"] = "keep",
+    ) -> Converter: ...
+    @property
+    def dropped(self) -> int: ...
+    @property
+    def expired(self) -> int: ...
+    def converted(self, kind: int, data: Buffer) -> tuple[int, bytes] | None: ...

@@ -1,0 +1,255 @@
+# cython: language_level=3, cdivision=True
+"""Convert stored values for servers that don't know their type."""
+
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+from libc.string cimport memcpy
+
+from ...resp.buffer cimport Buffer, append, capacity, make_room, take_back
+from .decoding cimport Cursor, read_number
+from .encoding cimport (
+    BINARY_SORTED_SET,
+    ENTRY_ROOM,
+    HASH_LISTPACK,
+    PLAIN_HASH,
+    PLAIN_LIST,
+    PLAIN_SET,
+    SET_LISTPACK,
+    STREAM_1,
+    STREAM_2,
+    STREAM_3,
+    TIMED_HASH,
+    TIMED_HASH_LISTPACK,
+    VALKEY_TIMED_HASH,
+    Word,
+    put_length,
+    put_size,
+    put_word,
+    read_integer,
+)
+from .format cimport read_score
+from .layouts cimport group_end, is_stream, layout_of, pass_part
+from .stored_values cimport Elements, first_byte, type_name, why_damaged
+
+import time
+
+from ...outcome.errors import SourceError
+from ...outcome.messages import Hint, Message
+
+cdef enum:
+    START_BYTES = 65536
+    # Memory for a converted value that is kept for the next value.
+    KEPT_BYTES = 1048576
+    # Before the items: their number, and the first time of expiry.
+    ITEMS_ROOM = 32
+
+# The type in which every server since 2.6 accepts a value. Source: rdb.h.
+cdef dict PLAIN = {
+    "list": PLAIN_LIST, "set": PLAIN_SET, "zset": BINARY_SORTED_SET, "hash": PLAIN_HASH,
+}
+
+
+cdef class Converter:
+    """Converts values for a server that may be older than their source, or another product.
+
+    Args:
+        version: the RDB version of the target: that of its own DUMP payloads.
+        valkey: whether the target is Valkey.
+        source_valkey: whether the source is Valkey.
+        field_ttl: what to do with the times to live of a hash's fields if the target does not
+            support them: "keep" raises SourceError, "drop" drops them, and leaves out fields that
+            have expired.
+    """
+
+    def __cinit__(self, int version, *, bint valkey, bint source_valkey, str field_ttl="keep"):
+        if field_ttl not in ("keep", "drop"):
+            raise ValueError(f"field_ttl must be 'keep' or 'drop', not {field_ttl!r}")
+        self.version, self.valkey, self.source_valkey = version, valkey, source_valkey
+        self.drops = field_ttl == "drop"
+        self.elements = Elements()
+        self.out = Buffer(START_BYTES)
+
+    def converted(self, int kind, const unsigned char[::1] data not None):
+        """Return the type and the bytes of a value for the target; None if all fields expired.
+
+        Args:
+            kind: the type of the value: the first byte of a DUMP payload.
+            data: the bytes of the value, without a payload's footer.
+
+        Raises:
+            SourceError: the value is damaged, or the target can't keep it.
+        """
+        cdef Word value
+        cdef int found = self.convert(kind, first_byte(data), data.shape[0], &value)
+        return None if found == EXPIRED_VALUE else (found, value.text[:value.size])
+
+    cdef bint knows(self, int kind) noexcept nogil:
+        """Return whether the target accepts values of a type. Source: rdb.h of each version."""
+        if kind == VALKEY_TIMED_HASH:
+            return self.valkey and self.version >= 80
+        if kind in (TIMED_HASH, TIMED_HASH_LISTPACK):
+            return not self.valkey and self.version >= 12
+        if kind in (SET_LISTPACK, STREAM_3):
+            return self.version >= 11
+        return kind < HASH_LISTPACK or self.version >= 10
+
+    cdef int convert(self, int kind, const char *data, Py_ssize_t size, Word *value) except -1:
+        cdef Buffer out = self.out
+        if layout_of(kind) is NULL or (kind == VALKEY_TIMED_HASH and not self.source_valkey):
+            raise SourceError(f"a value of the unknown type {kind}; fastresp can't convert it")
+        if self.knows(kind):
+            value.text, value.size = data, size
+            return kind
+        if capacity(&out.out) > KEPT_BYTES:
+            out = self.out = Buffer(START_BYTES)
+        take_back(out, 0)
+        if is_stream(kind):
+            return put_stream(self, kind, data, size, value)
+        return put_items(self, kind, data, size, value)
+
+
+cdef int put_stream(
+    Converter self, int kind, const char *data, Py_ssize_t size, Word *value
+) except -1:
+    """Write a stream without what the target does not know."""
+    cdef int target = STREAM_2 if self.version >= 10 else STREAM_1
+    cdef Cursor c
+    c.p, c.end, c.fault = data, data + size, NULL
+    if not copy_parts(self.out, &c, layout_of(kind), kind, target) or c.p != c.end:
+        raise SourceError(why_damaged(kind, data, size))
+    value.text, value.size = self.out.out.base, self.out.out.p - self.out.out.base
+    return target
+
+
+cdef bint copy_parts(
+    Buffer out, Cursor *c, const char *layout, int kind, int target
+) except -1:
+    """Copy what a layout describes, but no parts that the target does not know.
+
+    Return False if the bytes are damaged.
+    """
+    cdef uint64_t count = 0
+    cdef const char *start
+    while layout[0] != 0 and layout[0] != c')':
+        start = c.p
+        if layout[0] != c'(':
+            if not pass_part(c, layout[0], kind):
+                return False
+            if layout[0] != c'E' and (layout[0] != c'L' or target == STREAM_2):
+                append(out, start, c.p - start)
+            layout += 1
+            continue
+        if not read_number(c, &count):
+            return False
+        append(out, start, c.p - start)
+        while count:
+            if not copy_parts(out, c, layout + 1, kind, target):
+                return False
+            count -= 1
+        layout = group_end(layout + 1)
+    return True
+
+
+cdef int put_items(
+    Converter self, int kind, const char *data, Py_ssize_t size, Word *value
+) except -1:
+    """Write the items of a value in the plain type, or one for a hash whose fields expire."""
+    cdef Elements elements = self.elements
+    cdef Buffer out = self.out
+    cdef int target = PLAIN[type_name(kind)], found
+    cdef int64_t first = INT64_MAX
+    cdef uint64_t count = 0
+    cdef Py_ssize_t expired = self.expired
+    if elements.open(kind, data, size) and elements.words == 3:
+        first = first_expiry(elements)
+        elements.open(kind, data, size)
+    if first < INT64_MAX:
+        target = timed_type(self)
+    out.out.p = make_room(out, ITEMS_ROOM) + ITEMS_ROOM
+    while True:
+        found = elements.next_item() if elements.fault is NULL else -1
+        if found < 0:
+            raise elements.error()
+        if found == 0:
+            break
+        count += put_item(self, target, first, elements.item)
+    if count == 0 and self.expired > expired:
+        return EXPIRED_VALUE
+    return end_items(out, target, first, count, value)
+
+
+cdef int end_items(
+    Buffer out, int target, int64_t first, uint64_t count, Word *value
+) except -1:
+    """Write what precedes the items, into the room before them."""
+    cdef char[ENTRY_ROOM] number
+    cdef Py_ssize_t width = put_length(number, count) - number
+    cdef char *start = out.out.base + ITEMS_ROOM - width
+    memcpy(start, number, width)
+    if target == TIMED_HASH:
+        start -= 8
+        memcpy(start, &first, 8)
+    value.text, value.size = start, out.out.p - start
+    return target
+
+
+cdef int timed_type(Converter self) except -1:
+    """Return the type for a hash whose fields expire."""
+    if self.knows(VALKEY_TIMED_HASH):
+        return VALKEY_TIMED_HASH
+    if self.knows(TIMED_HASH):
+        return TIMED_HASH
+    if self.drops:
+        self.now = time.time_ns() // 1_000_000
+        return PLAIN_HASH
+    raise SourceError(Message(
+        "fields of the hash have a time to live, which the target does not support; use a newer "
+        "target, or drop the times to live with ", Hint("field_ttl", "drop"),
+    ))
+
+
+cdef int64_t first_expiry(Elements elements) noexcept nogil:
+    """Return when the first field expires; INT64_MAX if none does."""
+    cdef int64_t first = INT64_MAX, expiry
+    while elements.next_item() == 1:
+        expiry = expiry_of(elements.item)
+        if 0 <= expiry < first:
+            first = expiry
+    return first
+
+
+cdef inline int64_t expiry_of(const Word *item) noexcept nogil:
+    cdef int64_t expiry = -1
+    read_integer(item[2].text, item[2].size, &expiry)
+    return expiry
+
+
+cdef bint put_item(Converter self, int target, int64_t first, const Word *item) except -1:
+    """Write an item; return whether it is written."""
+    cdef Buffer out = self.out
+    cdef int64_t expiry = -1
+    cdef double score
+    cdef char *p
+    if self.elements.words == 3:
+        expiry = expiry_of(item)
+    if expiry >= 0 and target == PLAIN_HASH:
+        if expiry <= self.now:
+            self.expired += 1
+            return False
+        self.dropped += 1
+    if target == TIMED_HASH:
+        put_size(out, expiry - first + 1 if expiry >= 0 else 0)
+    put_word(out, &item[0])
+    if target in (PLAIN_LIST, PLAIN_SET):
+        return True
+    if target != BINARY_SORTED_SET:
+        put_word(out, &item[1])
+        if target != VALKEY_TIMED_HASH:
+            return True
+    p = make_room(out, 8)
+    if target == VALKEY_TIMED_HASH:
+        memcpy(p, &expiry, 8)
+    else:
+        score = read_score(item[1].text, item[1].size)
+        memcpy(p, &score, 8)
+    out.out.p = p + 8
+    return True

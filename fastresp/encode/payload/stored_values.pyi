@@ -1,0 +1,10 @@
+from typing import final
+
+from typing_extensions import Buffer
+
+@final
+class Elements:
+    @property
+    def words(self) -> int: ...
+
+def elements(kind: int, data: Buffer) -> list[bytes]: ...

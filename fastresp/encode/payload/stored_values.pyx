@@ -1,0 +1,419 @@
+# cython: language_level=3, cdivision=True
+"""Read values as a server stores them: the value of a DUMP payload, or of a key in an RDB file.
+
+Nothing is trusted: lengths, sizes, numbers of entries, and compressed texts are checked.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from ...resp.buffer cimport put_digits, put_signed
+from ...resp.mergeable cimport is_score
+from .decoding cimport (
+    NO_FORM,
+    Cursor,
+    Packed,
+    Stored,
+    expand,
+    open_packed,
+    read_entry,
+    read_number,
+    read_stored,
+    skip,
+)
+from .encoding cimport (
+    BINARY_SORTED_SET,
+    HASH_LISTPACK,
+    HASH_ZIPLIST,
+    HASH_ZIPMAP,
+    INTEGER_SET,
+    LIST_OF_NODES,
+    LIST_OF_ZIPLISTS,
+    LIST_ZIPLIST,
+    LISTPACK_NODE,
+    MODULE_VALUE,
+    PLAIN_HASH,
+    PLAIN_LIST,
+    PLAIN_NODE,
+    PLAIN_SET,
+    PLAIN_STRING,
+    SET_LISTPACK,
+    SORTED_SET_LISTPACK,
+    SORTED_SET_ZIPLIST,
+    STREAM_1,
+    STREAM_2,
+    STREAM_3,
+    TEXT_SORTED_SET,
+    TIMED_HASH,
+    TIMED_HASH_LISTPACK,
+    VALKEY_TIMED_HASH,
+    Word,
+)
+from .format cimport shortest_score
+from .layouts cimport form_of, is_stream, layout_of, pass_layout, pass_score
+from .stream_nodes cimport StreamNode, open_stream_entry, open_stream_node, read_field, read_id
+
+from ...outcome.errors import SourceError
+
+cdef enum:
+    # Memory for decompressed texts that is kept for the next value.
+    KEPT_BYTES = 1048576
+
+cdef const char *NOTHING = b""
+cdef const char *NO_MEMORY = b"no memory for a compressed text"
+cdef const char *ENDS_EARLY = b"it ends early"
+
+
+# The types of values, as TYPE names them.
+cdef dict NAMES = {
+    "string": (PLAIN_STRING,),
+    "list": (PLAIN_LIST, LIST_ZIPLIST, LIST_OF_ZIPLISTS, LIST_OF_NODES),
+    "set": (PLAIN_SET, INTEGER_SET, SET_LISTPACK),
+    "zset": (TEXT_SORTED_SET, BINARY_SORTED_SET, SORTED_SET_ZIPLIST, SORTED_SET_LISTPACK),
+    "hash": (
+        PLAIN_HASH, HASH_ZIPMAP, HASH_ZIPLIST, HASH_LISTPACK, VALKEY_TIMED_HASH, TIMED_HASH,
+        TIMED_HASH_LISTPACK,
+    ),
+    "stream": (STREAM_1, STREAM_2, STREAM_3),
+    "module": (MODULE_VALUE,),
+}
+cdef dict NAME_OF = {kind: name for name, kinds in NAMES.items() for kind in kinds}
+
+
+cdef str type_name(int kind):
+    return NAME_OF.get(kind)
+
+
+cdef Py_ssize_t pass_value(Cursor *c, int kind, const char *data, Py_ssize_t size) noexcept nogil:
+    cdef const char *layout = layout_of(kind)
+    c.p, c.end, c.fault = data, data + size, NULL
+    if layout is NULL:
+        c.fault = b"a value of an unknown type"
+    elif pass_layout(c, layout, kind) is not NULL:
+        return c.p - data
+    return INCOMPLETE if c.fault is NULL else DAMAGED
+
+
+cdef Py_ssize_t value_end(int kind, const char *data, Py_ssize_t size) noexcept nogil:
+    cdef Cursor c
+    return pass_value(&c, kind, data, size)
+
+
+cdef str why_damaged(int kind, const char *data, Py_ssize_t size):
+    cdef Cursor c
+    pass_value(&c, kind, data, size)
+    if layout_of(kind) is NULL:
+        return f"a value of the unknown type {kind}"
+    fault = c.fault if c.fault is not NULL else ENDS_EARLY
+    return f"a damaged {type_name(kind)}: {fault.decode()} at byte {c.p - data:,} of the value"
+
+
+@cython.final
+cdef class Elements:
+    """Reads the elements of a value, without Python objects.
+
+    An item is an element of a list or set, a field and a value, a member and a score, or a field, a
+    value and a time of expiry in ms (-1 if it has none). A string is one item. In a stream, an
+    entry is an item of the ID and the number of fields, which is not trusted, followed by an item
+    per field. The words of an item are valid until the next item is read.
+    """
+
+    def __dealloc__(self):
+        self.release(0)
+
+    cdef void release(self, Py_ssize_t most) noexcept nogil:
+        """Free memory for decompressed texts, if it has more bytes than ``most``."""
+        cdef int at
+        for at in range(MAX_WORDS + 1):
+            if self.scratch[at].size > most:
+                free(self.scratch[at].memory)
+                self.scratch[at].memory, self.scratch[at].size = NULL, 0
+
+    cdef bint open(self, int kind, const char *data, Py_ssize_t size) noexcept nogil:
+        """Begin to read a value; return False, and set ``fault``, if it has no elements."""
+        cdef const char *layout = layout_of(kind)
+        self.cursor.p, self.cursor.end = data, data + size
+        self.cursor.fault = self.fault = NULL
+        self.kind, self.size = kind, size
+        self.release(KEPT_BYTES)
+        self.form = self.node.form = NO_FORM
+        self.left = self.stream.fields = 0
+        if layout is NULL or kind == MODULE_VALUE:
+            self.fault = b"a value of this type has no elements"
+            return False
+        self.form = form_of(kind)
+        self.words = words_of(kind)
+        self.next_word = self.words
+        if layout[0] == c'8':
+            if not skip(&self.cursor, 8):
+                self.stop(NULL)
+                return False
+            memcpy(&self.first_expiry, data, 8)
+            layout += 1
+        self.left = 1
+        if layout[0] == c'(' and not read_number(&self.cursor, &self.left):
+            self.stop(NULL)
+            return False
+        return True
+
+    cdef int next(self, Word *word) noexcept nogil:
+        """Read the next word; return 1, 0 at the end, or -1 and set ``fault`` if it is damaged."""
+        cdef int found
+        if self.next_word == self.words:
+            found = self.next_item()
+            if found != 1:
+                return found
+            self.next_word = 0
+        word[0] = self.item[self.next_word]
+        self.next_word += 1
+        return 1
+
+    cdef int next_item(self) noexcept nogil:
+        """Read the next item into ``item``; return as next()."""
+        cdef int found
+        if self.fault is not NULL:
+            return -1
+        while True:
+            if self.node.form != NO_FORM:
+                found = self.read_stream() if is_stream(self.kind) else self.read_entries()
+                if found < 0:
+                    return self.stop(self.node.fault)
+                if found:
+                    return found
+                self.node.form = NO_FORM
+            elif self.left:
+                self.left -= 1
+                found = self.read_plain() if self.form == NO_FORM else self.open_node()
+                if found:
+                    return found
+            elif self.cursor.p != self.cursor.end and not is_stream(self.kind):
+                return self.stop(b"bytes after the value")
+            else:
+                return 0
+
+    cdef int stop(self, const char *fault) noexcept nogil:
+        """Set ``fault``, if it is not set; NULL means the fault of the cursor. Return -1."""
+        if self.fault is NULL:
+            self.fault = fault if fault is not NULL else self.cursor.fault
+            if self.fault is NULL:
+                self.fault = ENDS_EARLY
+        return -1
+
+    cdef object error(self):
+        """Return an exception for ``fault``."""
+        if self.fault == NO_MEMORY:
+            return MemoryError(NO_MEMORY.decode())
+        at = self.size - (self.cursor.end - self.cursor.p)
+        name = type_name(self.kind) or "value"
+        return SourceError(
+            f"a damaged {name}: {self.fault.decode()}, before byte {at:,} of the value"
+        )
+
+    cdef char *expanded(self, int at, const Stored *s) noexcept nogil:
+        """Decompress a text; return NULL, and set ``fault``, if this fails."""
+        cdef Scratch *scratch = &self.scratch[at]
+        if scratch.size < s.expanded:
+            free(scratch.memory)
+            scratch.size = 0
+            scratch.memory = <char *>malloc(s.expanded)
+            if scratch.memory is NULL:
+                self.stop(NO_MEMORY)
+                return NULL
+            scratch.size = s.expanded
+        if not expand(s.text, s.size, scratch.memory, s.expanded):
+            self.stop(b"a compressed text is damaged")
+            return NULL
+        return scratch.memory
+
+    cdef bint keep(self, int at, const Stored *s) noexcept nogil:
+        """Make a text the word of the item at this index."""
+        cdef Word *word = &self.item[at]
+        if s.text is NULL:
+            return self.keep_number(at, s.integer)
+        word.text, word.size = s.text, s.size
+        if s.expanded:
+            word.text, word.size = self.expanded(at, s), s.expanded
+        return word.text is not NULL
+
+    cdef bint keep_number(self, int at, int64_t number) noexcept nogil:
+        cdef char *text = self.numbers[at]
+        self.item[at].text = text
+        self.item[at].size = put_signed(text, number) - text
+        return True
+
+    cdef int read_plain(self) noexcept nogil:
+        """Read an item of texts; return 1 or -1."""
+        cdef Cursor *c = &self.cursor
+        cdef uint64_t after = 0
+        cdef int64_t expiry = 0
+        cdef Stored s
+        if self.kind == TIMED_HASH and not read_number(c, &after):
+            return self.stop(NULL)
+        if not read_stored(c, &s) or not self.keep(0, &s):
+            return self.stop(NULL)
+        if self.words == 1:
+            return 1
+        if self.kind == TEXT_SORTED_SET:
+            return self.read_score()
+        if self.kind != BINARY_SORTED_SET and (not read_stored(c, &s) or not self.keep(1, &s)):
+            return self.stop(NULL)
+        if self.kind == PLAIN_HASH:
+            return 1
+        if self.kind == TIMED_HASH:
+            expiry = <int64_t>(self.first_expiry + after - 1) if after else -1
+            if (self.first_expiry | after) >> 62:
+                expiry = -2
+        elif not skip(c, 8):
+            return self.stop(NULL)
+        else:
+            memcpy(&expiry, c.p - 8, 8)
+        if self.kind == BINARY_SORTED_SET:
+            return self.keep_double(expiry)
+        if expiry < -1:
+            return self.stop(b"an impossible time of expiry")
+        return self.keep_number(2, expiry)
+
+    cdef int keep_double(self, int64_t bits) noexcept nogil:
+        cdef double score
+        cdef char *text = self.numbers[1]
+        memcpy(&score, &bits, 8)
+        if score != score:
+            return self.stop(b"a score that is not a number")
+        self.item[1].text = text
+        self.item[1].size = shortest_score(score, text)
+        return 1
+
+    cdef int read_score(self) noexcept nogil:
+        """Read a score as text; sizes from 254 on are infinities."""
+        cdef const char *p = self.cursor.p
+        cdef Word *word = &self.item[1]
+        cdef uint8_t size
+        if not pass_score(&self.cursor):
+            return self.stop(NULL)
+        size = <uint8_t>p[0]
+        word.text, word.size = p + 1, size
+        if size == 254:
+            word.text, word.size = b"inf", 3
+        elif size == 255:
+            word.text, word.size = b"-inf", 4
+        if size == 253 or not is_score(word.text, word.text + word.size):
+            return self.stop(b"a score that is not a number")
+        return 1
+
+    cdef int open_node(self) noexcept nogil:
+        """Open the next compact form and return 0, or read a single element; return as next()."""
+        cdef Cursor *c = &self.cursor
+        cdef uint64_t container = LISTPACK_NODE
+        cdef const char *p
+        cdef Py_ssize_t size
+        cdef Stored s
+        if self.kind == LIST_OF_NODES and not read_number(c, &container):
+            return self.stop(NULL)
+        if is_stream(self.kind):
+            if not read_stored(c, &s):
+                return self.stop(NULL)
+            if not read_id(&self.stream, &s):
+                return self.stop(b"an ID with the wrong size")
+        if not read_stored(c, &s):
+            return self.stop(NULL)
+        if container == PLAIN_NODE:
+            return 1 if self.keep(0, &s) else -1
+        if container != LISTPACK_NODE or s.text is NULL:
+            return self.stop(b"a node of an unknown kind")
+        p, size = s.text, s.size
+        if s.expanded:
+            p, size = self.expanded(MAX_WORDS, &s), s.expanded
+        if p is NULL or not open_packed(&self.node, self.form, p, size):
+            return self.stop(self.node.fault)
+        if is_stream(self.kind) and not open_stream_node(&self.stream, &self.node):
+            return self.stop(self.node.fault)
+        return 0
+
+    cdef int read_entries(self) noexcept nogil:
+        """Read an item of a compact form; return as next()."""
+        cdef Packed *node = &self.node
+        cdef int at, found
+        cdef Stored s
+        s.text = NULL
+        for at in range(self.words):
+            found = read_entry(node, &s)
+            if found < 1:
+                return self.stop(b"half an item") if found == 0 and at else found
+            if at == 2:
+                if s.text is not NULL or s.integer < 0:
+                    return self.stop(b"an impossible time of expiry")
+                return self.keep_number(2, s.integer if s.integer else -1)
+            self.keep(at, &s)
+        if self.kind == SORTED_SET_LISTPACK or self.kind == SORTED_SET_ZIPLIST:
+            if s.text is not NULL and not is_score(s.text, s.text + s.size):
+                return self.stop(b"a score that is not a number")
+        return 1
+
+    cdef int read_stream(self) noexcept nogil:
+        """Read the ID and the number of fields of an entry, or a field; return as next()."""
+        cdef StreamNode *stream = &self.stream
+        cdef uint64_t ms = 0, sequence = 0
+        cdef char *text = self.numbers[0]
+        cdef int found
+        cdef Stored name, value
+        if stream.fields:
+            if not read_field(stream, &self.node, &name, &value):
+                return -1
+            return 1 if self.keep(0, &name) and self.keep(1, &value) else -1
+        found = open_stream_entry(stream, &self.node, &ms, &sequence)
+        if found == 1:
+            self.item[0].text = text
+            text = put_digits(text, ms)
+            text[0] = c'-'
+            self.item[0].size = put_digits(text + 1, sequence) - self.item[0].text
+            self.keep_number(1, stream.fields)
+        return found
+
+
+cdef int words_of(int kind) noexcept nogil:
+    """Return the number of words per item."""
+    if kind in (VALKEY_TIMED_HASH, TIMED_HASH, TIMED_HASH_LISTPACK):
+        return 3
+    if kind in (
+        PLAIN_STRING, PLAIN_LIST, PLAIN_SET, LIST_ZIPLIST, INTEGER_SET, LIST_OF_ZIPLISTS,
+        LIST_OF_NODES, SET_LISTPACK,
+    ):
+        return 1
+    return 2
+
+
+cdef const char *first_byte(const unsigned char[::1] data) noexcept:
+    return <const char *>&data[0] if data.shape[0] else NOTHING
+
+
+def elements(int kind, const unsigned char[::1] data not None):
+    """Return the elements of a value as a flat list of bytes, as Elements describes.
+
+    Args:
+        kind: the type of the value: the first byte of a DUMP payload, or of an RDB file's entry.
+        data: the bytes of the value, without a payload's footer.
+
+    Raises:
+        SourceError: the value is damaged.
+    """
+    cdef const char *p = first_byte(data)
+    cdef Py_ssize_t size = data.shape[0], end = value_end(kind, p, size)
+    cdef Elements found = Elements()
+    cdef Word word = Word(NULL, 0)
+    cdef int more
+    if end == INCOMPLETE or end == DAMAGED:
+        raise SourceError(why_damaged(kind, p, size))
+    if end < size:
+        raise SourceError(f"a damaged {type_name(kind)}: it ends at byte {end:,} of {size:,}")
+    if not found.open(kind, p, size):
+        raise found.error()
+    items = []
+    while True:
+        more = found.next(&word)
+        if more == 0:
+            return items
+        if more < 0:
+            raise found.error()
+        items.append(word.text[:word.size])

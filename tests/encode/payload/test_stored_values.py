@@ -1,0 +1,238 @@
+"""Values as servers store them, read and converted: every type and encoding, and damaged bytes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from random import Random
+
+import pytest
+import redis
+from stored_samples import (
+    FOOTER_BYTES,
+    RDB_VERSIONS,
+    contents,
+    expiries,
+    fill,
+    flat,
+    groups_of,
+    has_field_ttl,
+    payload,
+    program,
+)
+
+from fastresp.encode.payload.converter import Converter
+from fastresp.encode.payload.stored_values import elements
+from fastresp.outcome.errors import SourceError
+from fastresp.server.local_server import LocalServer
+
+PAIRS = [(source, target) for source in RDB_VERSIONS for target in RDB_VERSIONS if source != target]
+
+
+@pytest.fixture
+def servers() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def started(servers: ExitStack, name: str) -> redis.Redis:
+    server = servers.enter_context(LocalServer(program=program(name)))
+    return redis.Redis.from_url(server.url)
+
+
+def converter(source: str, target: str, field_ttl: str = "keep") -> Converter:
+    return Converter(
+        RDB_VERSIONS[target],
+        valkey=target.startswith("valkey"),
+        source_valkey=source.startswith("valkey"),
+        field_ttl=field_ttl,
+    )
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("name", RDB_VERSIONS)
+def test_every_encoding(servers: ExitStack, name: str) -> None:
+    client = started(servers, name)
+    fill(client, name, Random(1))
+    kinds = set()
+    for key in client.scan_iter():
+        kind, value = split(client.dump(key))
+        kinds.add(kind)
+        found = elements(kind, value)
+        expected = contents(client, key)
+        if kind in (22, 24, 25):
+            assert {field: text for field, text, _ in groups_of(found, 3)} == expected
+            times = {field: int(at) for field, _, at in groups_of(found, 3)}
+            assert times == expiries(client, key)
+        elif isinstance(expected, dict):
+            assert dict(groups_of(found, 2)) == expected
+        elif isinstance(expected, set):
+            assert set(found) == expected and len(found) == len(expected)
+        elif client.type(key) == b"zset":
+            members = [(member, float(score)) for member, score in groups_of(found, 2)]
+            assert sorted(members) == sorted(expected)
+        else:
+            assert found == flat(client, key)
+    old = {0, 2, 4, 5, 11}
+    assert kinds == old | {
+        9: {12, 13, 14, 15}, 10: {16, 17, 18, 19}, 11: {16, 17, 18, 20, 21},
+        12: {16, 17, 18, 20, 21, 24, 25}, 80: {16, 17, 18, 20, 21, 22},
+    }[RDB_VERSIONS[name]]  # fmt: skip
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_conversion(servers: ExitStack, source: str, target: str) -> None:
+    """Every value of every server is accepted by every other server, and equal."""
+    reader, writer = started(servers, source), started(servers, target)
+    with suppress(redis.ResponseError):
+        writer.config_set("sanitize-dump-payload", "yes")
+    fill(reader, source, Random(2))
+    keep, drop = converter(source, target), converter(source, target, "drop")
+    for key in reader.scan_iter():
+        kind, value = split(reader.dump(key))
+        if kind in (22, 24, 25) and not has_field_ttl(target):
+            with pytest.raises(SourceError, match="drop the times to live with field_ttl='drop'"):
+                keep.converted(kind, value)
+            found = drop.converted(kind, value)
+        else:
+            found = keep.converted(kind, value)
+        assert found is not None
+        writer.restore(key, 0, payload(*found, RDB_VERSIONS[target]))
+        assert contents(writer, key) == contents(reader, key)
+        if has_field_ttl(source) and has_field_ttl(target) and b"expiring" in key:
+            assert expiries(writer, key) == expiries(reader, key)
+    assert writer.dbsize() == reader.dbsize()
+    assert (drop.dropped > 0) == (has_field_ttl(source) and not has_field_ttl(target))
+
+
+def split(dumped: bytes) -> tuple[int, bytes]:
+    return dumped[0], dumped[1:-FOOTER_BYTES]
+
+
+# Values of types that servers no longer write, or write rarely.
+OLD_VALUES = [
+    (1, b"\2\1a\xc0\x0c", [b"a", b"12"]),
+    (3, b"\4\1a\0031.5\1b\xfe\1c\xff\1d\0032e3", b"a 1.5 b inf c -inf d 2e3".split()),
+    (9, b"\x11\2\1a\2\0xy\3foo\1\2b\0\0\xff", b"a xy foo b".split()),
+    (10, b"\x10\x10\0\0\0\x0d\0\0\0\2\0\0\1a\3\xf2\xff", [b"a", b"1"]),
+    (10, b"\x0b\x0b\0\0\0\x0a\0\0\0\0\0\xff", []),
+]
+MODULE_VALUE = b"\x81\0\0\0\0\0\0\0\7" + b"\1\x0a\2\x41\0\3abcd\4abcdefgh\5\2xy" + b"\0"
+TIMED = b"\3\1a\1b" + b"\xff" * 8 + b"\1c\1d" + (10**12).to_bytes(8, "little") + b"\1e\1f"
+
+
+@pytest.mark.parametrize(("kind", "value", "expected"), OLD_VALUES)
+def test_old_types(kind: int, value: bytes, expected: list[bytes]) -> None:
+    assert elements(kind, value) == expected
+    assert converter("redis-8.2", "redis-6.2").converted(kind, value) == (kind, value)
+
+
+def test_modules() -> None:
+    """Values of modules are passed on, and have no elements."""
+    with pytest.raises(SourceError, match="has no elements"):
+        elements(7, MODULE_VALUE)
+    for size in range(len(MODULE_VALUE)):
+        with pytest.raises(SourceError, match="a damaged module: it ends early at byte"):
+            elements(7, MODULE_VALUE[:size])
+    with pytest.raises(SourceError, match="unknown opcode of a module at byte 10"):
+        elements(7, MODULE_VALUE[:9] + b"\6")
+    assert converter("redis-8.2", "redis-6.2").converted(7, MODULE_VALUE) == (7, MODULE_VALUE)
+
+
+def test_expired_fields() -> None:
+    """Without times to live, a field that has expired would exist again."""
+    later = int((time.time() + 100) * 1000)
+    drop = converter("valkey-9.1", "valkey-8.1", "drop")
+    assert drop.converted(22, TIMED + later.to_bytes(8, "little")) == (4, b"\2\1a\1b\1e\1f")
+    assert (drop.dropped, drop.expired) == (1, 1)
+    assert drop.converted(22, b"\1\1c\1d" + (10**12).to_bytes(8, "little")) is None
+    assert (drop.dropped, drop.expired) == (1, 2)
+    assert drop.converted(22, b"\1\1c\1d" + b"\xff" * 8) == (4, b"\1\1c\1d")
+
+
+@pytest.mark.parametrize("kind", [-1, 6, 8, 22, 23, 26, 255])
+def test_unknown_types(kind: int) -> None:
+    """Type 22 is a hash of Valkey 9, and of release candidates of Redis 7.4."""
+    with pytest.raises(SourceError, match=f"unknown type {kind}"):
+        converter("redis-8.2", "valkey-9.1").converted(kind, b"\0")
+    if kind != 22:
+        with pytest.raises(SourceError, match=f"unknown type {kind}"):
+            elements(kind, b"\0")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        (0, b"\xc4", "a text of an unknown kind"),
+        (0, b"\x82", "a length of an unknown size"),
+        (0, b"\x81" + b"\xff" * 8, "a text with an impossible size"),
+        (0, b"\xc3\1\x80\x20\0\0\0a", "a compressed text with an impossible size"),
+        (0, b"\xc3\3\3\0a\xe0", "a compressed text is damaged"),
+        (0, b"\xc3\3\4\x60\0\0", "a compressed text is damaged"),
+        (0, b"\1ab", "it ends at byte 2 of 3"),
+        (2, b"\xc0\1", "a text instead of a number"),
+        (3, b"\1\1a\3abc", "a score that is not a number"),
+        (3, b"\1\1a\xfd", "a score that is not a number"),
+        (5, b"\1\1a\0\0\0\0\0\0\xf8\x7f", "a score that is not a number"),
+        (11, b"\xc0\1", "a node of an unknown kind"),
+        (11, b"\x0a\2\0\0\0\2\0\0\0\1\0", "an intset with the wrong size"),
+        (16, b"\x07\7\0\0\0\1\0\xff", "the wrong number of entries"),
+        (16, b"\x09\x09\0\0\0\1\0\1\1\xff", "half an item"),
+        (17, b"\x0c\x0c\0\0\0\2\0\1\1\x81a\2\xff", "a score that is not a number"),
+        (20, b"\x09\x09\0\0\0\1\0\1\2\xff", "an entry with the wrong size"),
+        (20, b"\x09\x09\0\0\0\1\0\x81\1\xff", "an entry beyond the end"),
+        (20, b"\x08\x09\0\0\0\1\0\1\xff", "a compact form with the wrong size"),
+        (22, b"\1\1a\1b" + b"\xfe" + b"\xff" * 7, "an impossible time of expiry"),
+    ],
+)
+def test_messages(kind: int, value: bytes, message: str) -> None:
+    with pytest.raises(SourceError, match=f"{message}"):
+        elements(kind, value)
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[tuple[int, bytes]]:
+    """Values of all types, of at most 3,000 bytes."""
+    found = [(kind, value) for kind, value, _ in OLD_VALUES]
+    for name in ("redis-6.2", "redis-7.0", "redis-8.2", "valkey-9.1"):
+        with LocalServer(program=program(name)) as server:
+            client = redis.Redis.from_url(server.url)
+            fill(client, name, Random(3))
+            found += [split(client.dump(key)) for key in client.scan_iter()]
+    return [(kind, value) for kind, value in found if len(value) <= 3000]
+
+
+def test_truncated(samples: list[tuple[int, bytes]]) -> None:
+    for kind, value in samples:
+        for size in {*range(min(len(value), 100)), *Random(1).sample(range(len(value)), 1)}:
+            with pytest.raises(SourceError, match="ends early at byte"):
+                elements(kind, value[:size])
+
+
+def is_read(kind: int, value: bytes) -> bool:
+    """Read and convert a value; return whether it is sound."""
+    try:
+        elements(kind, value)
+        for target in ("redis-6.2", "valkey-9.1"):
+            converter("redis-8.2", target, "drop").converted(kind, value)
+    except SourceError:
+        return False
+    return True
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("seed", range(10))
+def test_damaged(samples: list[tuple[int, bytes]], seed: int) -> None:
+    source = Random(seed)
+    sound = 0
+    for kind, value in samples:
+        for _ in range(20):
+            changed = bytearray(value)
+            for _ in range(source.choice((1, 1, 2, 5))):
+                at = source.randrange(len(value))
+                changed[at] = source.choice((0, 1, 0x7F, 0x80, 0xFF, source.randrange(256)))
+            sound += is_read(kind, bytes(changed))
+            is_read(source.choice(samples)[0], bytes(changed))
+    assert sound < 20 * len(samples)
