@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .encode.template import Template
     from .encode.writer import Writer, pack_many
     from .lists import ListBuffer, Pushed
+    from .load.copying.copy import copy
     from .load.dump import dump
     from .load.loader import Loader, loader
     from .load.mass_insert import mass_insert
@@ -52,6 +53,7 @@ __all__ = [
     "Checkpoint",
     "Merge",
     "Serialize",
+    "copy",
     "iter_replies",
     "execute",
     "fetch_hashes",
@@ -104,6 +106,7 @@ MODULES = {
     "encode.script": "Script",
     "encode.template": "Template",
     "lists": "ListBuffer Pushed",
+    "load.copying.copy": "copy",
     "load.dump": "dump",
     "load.loader": "Loader loader",
     "load.mass_insert": "mass_insert",

@@ -14,6 +14,7 @@ from weakref import ref
 from .encode.columns.arrow_out import StringBatch
 from .encode.template import TemplateLike, as_template
 from .lists.async_buffer import ListBuffer
+from .load.copying.copy import CopyOptions, copying
 from .load.loader import BaseLoader, raised_in_block
 from .load.mass_insert import loading
 from .load.verifying import verify as of_verify
@@ -51,6 +52,7 @@ __all__ = [
     "Hashes",
     "ListBuffer",
     "Loader",
+    "copy",
     "execute",
     "fetch_hashes",
     "iter_replies",
@@ -241,6 +243,34 @@ def loader(
     """
     check_transport(transport)
     return Loader(template, Options.of(locals()))
+
+
+@public
+async def copy(
+    source: ServerLike,
+    target: ServerLike = None,
+    *,
+    match: str | None = None,
+    type: str | None = None,  # noqa: A002
+    exists: Literal["error", "skip", "replace"] = "error",
+    rename: str | None = None,
+    on_error: Literal["raise", "collect", "stop"] = "raise",
+    max_errors: MaxErrors = None,
+    rejects: Rejects = None,
+    rate_limit: RateLimit = None,
+    connections: int = 1,
+    timeout: float | None = 30.0,
+    progress: Progress = None,
+    retry: Literal["never", "idempotent", "always"] | None = None,
+    durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
+) -> Report:
+    """Copy keys to another server, from an event loop; see ``fastresp.copy``.
+
+    ``source`` and ``target`` may also be ``redis.asyncio.Redis`` clients. A thread reads the
+    source; a cancellation closes the connections to the target immediately.
+    """
+    options = CopyOptions.of(locals() | {"server": target})
+    return await run(copying(source, options, choose))
 
 
 @public

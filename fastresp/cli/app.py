@@ -25,7 +25,8 @@ fastresp load users.csv "HSET user:{id} {**}" --server redis://db:6379/0
 See fastresp load --help for bad rows and lost connections. In Python, load rows and DataFrames
 with fastresp.mass_insert().
 """
-LOAD, RESP, READ, TRY = "Load", "RESP files", "Read back", "Diagnose and compare"
+LOAD, COPY, RESP = "Load", "Copy", "RESP files"
+READ, TRY = "Read back", "Diagnose and compare"
 COMMANDS = {
     "load": Listed(LOAD, "load:load", "Load a file into a server: one or more commands per row."),
     "send": Listed(LOAD, "load:send", "Send a RESP file, such as one written by fastresp dump."),
@@ -33,6 +34,11 @@ COMMANDS = {
         LOAD,
         "verify:verify_command",
         "Compare a server with the file that was loaded into it.",
+    ),
+    "copy": Listed(
+        COPY,
+        "copy:copy",
+        "Copy keys of all types, with their times to live, to another Redis or Valkey.",
     ),
     "dump": Listed(
         RESP, "resp_files:dump_command", "Write a RESP file or an RDB file instead of loading."

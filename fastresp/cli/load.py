@@ -41,7 +41,7 @@ from .sources import (
     template_for,
 )
 
-__all__ = ["load", "send"]
+__all__ = ["load", "load_arguments", "send"]
 
 STDOUT = Path("-")
 # The template with which users load a rejects file as JSON Lines.
@@ -168,7 +168,7 @@ def run(
             raise ValueError(
                 "--checkpoint needs a source that can be read again; write it to a file first"
             )
-        arguments = _arguments(values, flags.as_json)
+        arguments = grouped(load_arguments(values, flags.as_json))
         load_options = Options(**arguments)
         server, timeout = arguments["server"], arguments["timeout"]
         checkpoint = load_options.checkpoint
@@ -231,19 +231,19 @@ def run(
                 )  # fmt: skip
 
 
-def _arguments(values: dict[str, Any], as_json: bool) -> dict[str, Any]:
-    """Check flat options, and return them as arguments of ``mass_insert``."""
+def load_arguments(values: dict[str, Any], as_json: bool) -> dict[str, Any]:
+    """Check flat options, and return them with the names of arguments in Python."""
     arguments = dict(values)
     arguments["retry"] = arguments.pop("retry_in_doubt")
     arguments["timeout"] = arguments["timeout"] or None
-    if arguments["metrics"] == STDOUT:
+    if arguments.get("metrics") == STDOUT:
         raise ValueError("--metrics - would replace stdout again and again; name a file")
     if arguments["rejects"] == STDOUT:
         if as_json:
             raise ValueError("--json and --rejects - both write to stdout; use --rejects FILE")
         arguments["rejects"] = _print_reject
     ErrorPolicy(arguments["on_error"], arguments["max_errors"], arguments["rejects"])
-    return grouped(arguments)
+    return arguments
 
 
 def _print_reject(error: CommandError) -> None:

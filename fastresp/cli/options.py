@@ -12,6 +12,7 @@ data_option = partial(option, section="Data")
 error_option = partial(option, section="Errors")
 server_option = partial(option, section="Server")
 mode_option = partial(option, section="Merged and serialised loads")
+copy_option = partial(option, section="Keys")
 checkpoint_option = partial(option, section="Checkpoint")
 verify_option = partial(option, section="Verification")
 
@@ -278,6 +279,19 @@ metrics = option(
 yes = option("--yes -y", None, "Don't ask before commands that delete data.")
 as_json = option("--json as_json", None, "Print the result as one JSON object.")
 
+match = copy_option("--match", "P", "Copy only keys that match this pattern, such as `'user:*'`.")
+kind = copy_option(
+    "--type", "T", "Copy only keys of this type, such as `hash`, `stream` or a module's type."
+)
+rename = copy_option("--rename", "R", "Replace a prefix of keys: `'old:* -> new:*'`.")
+copy_exists = copy_option(
+    "--exists",
+    "E",
+    "For keys that TARGET has: `error` keeps and reports them; `skip` keeps, `replace` replaces.",
+    type=click.Choice(["error", "replace", "skip"]),
+    default="error",
+)
+
 # Options that several commands share, in the order of the help.
 rows = together(
     delimiter, quote, escape, no_header, columns, encoding, null_values, nulls, bad_rows,
@@ -287,6 +301,8 @@ sending = together(
     server, connections, rate_limit, timeout, transport, mode, merge_items, merge_bytes, exists,
     max_payload_bytes, on_error, max_errors, rejects,
 )  # fmt: skip
+copied = together(match, kind, rename, copy_exists)
+copy_target = together(connections, rate_limit, timeout, on_error, max_errors, rejects)
 resending = together(retry_in_doubt, durable, import_source, wait_index, index_backlog)
 checkpoints = together(checkpoint, resume, take_over, checkpoint_clear)
 reporting = together(metrics, log, dry_run, yes, as_json)

@@ -175,15 +175,16 @@ def mass_insert(
     return run(loading(Chunks(as_source(data, template), template, options), choose))
 
 
-def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
+def loading(chunks: Chunks, choose: Choose, *more: Feature) -> Steps[Report]:
     """Return the core of a load; see ``Load.core()``.
 
     Args:
         chunks: the source; closed at the end.
         choose: returns the transport.
+        more: further features, called after all others.
     """
     try:
-        return Load(chunks, choose, features(chunks)).core()
+        return Load(chunks, choose, [*features(chunks), *more]).core()
     except BaseException:
         chunks.close()
         raise

@@ -144,6 +144,7 @@ class Report(Displayed):
         nulls_skipped: number of null fields, and null list items, omitted from commands that were
             sent. Keys that are missing from a dict or JSON object do not count.
         existing: number of commands that were refused because their key exists, with ``"skip"``.
+        gone: number of keys that ``copy()`` found and that no longer existed when it read them.
         unsent: number of commands that were encoded but not sent, for example because the load
             failed.
         rows_in_doubt: the rows of commands in doubt, if the load continued: the connection was lost
@@ -178,6 +179,7 @@ class Report(Displayed):
     skipped: int = 0
     nulls_skipped: int = 0
     existing: int = 0
+    gone: int = 0
     unsent: int = 0
     rows_in_doubt: list[int] = field(default_factory=list)
     restarts: list[str] = field(default_factory=list)
@@ -288,6 +290,8 @@ class Report(Displayed):
         if self.existing:
             existing = f"{counted(self.existing, 'command')} skipped because the key exists ("
             lines.append(Message(existing, Hint("exists", "skip"), ")"))
+        if self.gone:
+            lines.append(f"{counted(self.gone, 'key')} deleted or expired before reading")
         lines += [f"{restart}: acknowledged commands may be lost" for restart in self.restarts]
         if self.waited_for:
             node, seconds = max(self.waited_for.items(), key=lambda each: each[1])

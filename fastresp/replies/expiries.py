@@ -13,7 +13,7 @@ from ..server.settings import Server
 from .iter_replies import iter_replies
 from .key_pattern import replies_by_key
 
-__all__ = ["Expiries"]
+__all__ = ["Expiries", "expiry_command"]
 
 PEXPIRETIME = "PEXPIRETIME {0}"
 # For servers without PEXPIRETIME (Redis 6.2): TTL and clock of the node that has the key.
@@ -21,6 +21,15 @@ BY_CLOCK = (
     "EVAL \"local left, now = redis.call('PTTL', KEYS[1]), redis.call('TIME') "
     'return left < 0 and left or left + now[1] * 1000 + math.floor(now[2] / 1000)" 1 {0}'
 )
+
+
+def expiry_command(server: Server, timeout: float | None) -> str:
+    """Return the template of the command that reads when a key expires, in ms since 1970."""
+    [reply] = iter_replies(
+        [("PEXPIRETIME", "")], server=server.any_node(), on_error="collect", timeout=timeout
+    )
+    lacking = isinstance(reply, CommandError) and "unknown command" in reply.text.lower()
+    return BY_CLOCK if lacking else PEXPIRETIME
 
 
 class Expiries:
@@ -40,7 +49,7 @@ class Expiries:
 
     def keys(self, keys: Iterable[bytes]) -> Generator[bytes, None, None]:
         """Yield the keys; before each key, read when it expires."""
-        command = self._command()
+        command = expiry_command(self._server, self._timeout)
         with closing(replies_by_key(keys, command, self._server, self._timeout)) as replies:
             for key, reply in replies:
                 if isinstance(reply, CommandError):
@@ -51,17 +60,6 @@ class Expiries:
                 # -1: the key does not expire. -2: it is gone.
                 self._times.append(reply if reply >= 0 else None)
                 yield key
-
-    def _command(self) -> str:
-        """Return the command that reads the time of a key."""
-        [reply] = iter_replies(
-            [("PEXPIRETIME", "")],
-            server=self._server.any_node(),
-            on_error="collect",
-            timeout=self._timeout,
-        )
-        lacking = isinstance(reply, CommandError) and "unknown command" in reply.text.lower()
-        return BY_CLOCK if lacking else PEXPIRETIME
 
     def take(self) -> int | None:
         """Remove and return the time of the next key, in ms since 1970; None if there is none."""

@@ -364,6 +364,11 @@ class Options:
         return Rate.of(self.rate_limit)
 
     @property
+    def skips_existing(self) -> bool:
+        """Whether keys that exist are kept without an error."""
+        return isinstance(self.mode, Serialize) and self.mode.exists == "skip"
+
+    @property
     def mode_name(self) -> str:
         """The name of the mode."""
         if isinstance(self.mode, Merge):

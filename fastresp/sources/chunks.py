@@ -24,6 +24,7 @@ from ..resp.transactions import Batcher, Gatherer
 from ..server.answers import Answers
 from ..server.forks import Inherited, is_own, on_fork
 from ..server.options import Merge, Options, Rate, Serialize
+from .entries import Entries
 from .files import Table
 from .files.resp import RespFile
 from .pushed import Pushed
@@ -84,7 +85,7 @@ class Chunks:
         self._blocks = (
             hasattr(data, "__arrow_c_stream__")
             or hasattr(data, "__arrow_c_array__")
-            or isinstance(data, RespFile)
+            or isinstance(data, RespFile | Entries)
         )
         self._source: Any = None
         self._merger: Merger | None = None

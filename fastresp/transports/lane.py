@@ -9,7 +9,7 @@ from ..outcome.errors import ProtocolError
 from ..outcome.messages import shortened
 from ..outcome.report import Report
 from ..resp.scan import ReplyScanner
-from ..server.options import Options, Serialize
+from ..server.options import Options
 from ..server.settings import Server
 from .connection import Connection
 from .error_policy import ErrorPolicy
@@ -107,7 +107,7 @@ class Lane(Connection):
         self._load = load
         self._scanner = ReplyScanner()
         self._counts = ErrorCounts()
-        self._skips = isinstance(options.mode, Serialize) and options.mode.exists == "skip"
+        self._skips = options.skips_existing
         if confirmation is not None:
             self.likely = confirmation.likely
         self.sink = self._scanner

@@ -1,0 +1,44 @@
+"""``fastresp copy``: copy keys to another server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..load.copying.copy import CopyOptions
+from ..load.copying.copy import copy as copy_keys
+from . import options
+from .command_line import argument, command
+from .ending import ending, progress_of
+from .json_log import json_log
+from .load import load_arguments
+
+__all__ = ["copy"]
+
+
+@command("copy")
+@argument("source", "SOURCE", "The URL of the server or cluster to read, as for `--server`.")
+@argument("target", "TARGET", "The URL of the server or cluster to write to.")
+@options.copied
+@options.copy_target
+@options.retry_in_doubt
+@options.durable
+@options.log
+@options.as_json
+def copy(source: str, target: str, log: str, as_json: bool, **values: Any) -> None:
+    """Copy keys of all types, with their times to live, to another Redis or Valkey.
+
+    fastresp copy redis://old:6379/0 valkey://new:6379/0
+
+    Servers and clusters of different versions can be copied in both directions. Keys are found with
+    SCAN, read with DUMP, and written with RESTORE. TARGET keeps keys that it already has, and they
+    are reported as errors; `--exists` skips or replaces them.
+
+    SCAN is no snapshot: keys that are written to during the copy may be outdated in TARGET, and
+    keys that are created meanwhile may be missing.
+    """
+    with json_log(log == "json") as lines, ending(as_json=as_json, log=lines) as end:
+        arguments = load_arguments(values, as_json)
+        CopyOptions(server=target, **arguments)  # raises before a server is used
+        logger = lines and lines.of(None, target)
+        progress = progress_of(as_json, logger)
+        end.report = copy_keys(source, target, progress=progress, **arguments)

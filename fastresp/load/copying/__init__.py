@@ -1,0 +1,1 @@
+"""``copy()``: move keys of any type between servers."""

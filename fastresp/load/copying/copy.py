@@ -1,0 +1,176 @@
+"""``copy()``: copy keys with their values and expiries to another server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from ...encode.payload.format import format_of
+from ...encode.payload.restorer import Restorer
+from ...encode.template import Template
+from ...outcome.messages import Hint, Message, shortened
+from ...outcome.report import Report
+from ...outcome.tracebacks import public
+from ...server.options import (
+    EXISTS,
+    MaxErrors,
+    Options,
+    Progress,
+    RateLimit,
+    Rejects,
+    arguments_of,
+)
+from ...server.settings import ServerLike
+from ...sources.chunks import Chunks
+from ...sources.entries import Entries
+from ...transports.driver import Blocking, Steps, run
+from ..load import Choose, Feature, Load
+from ..mass_insert import choose, loading
+from .server_entries import ServerEntries
+
+__all__ = ["CopyOptions", "copy", "copying"]
+
+RENAME = re.compile(r"\s*([^*]*)\*\s*->\s*([^*]*)\*\s*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyOptions(Options):
+    """The options of a copy; see ``copy()``. ``server`` is the target.
+
+    Raises:
+        ValueError: an option is invalid.
+    """
+
+    match: str | None = None
+    type: str | None = None
+    exists: str = "error"
+    rename: str | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        return cls(**arguments_of(cls, given))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("exists", self.exists in EXISTS, "'error', 'skip' or 'replace'")
+        self.prefixes  # noqa: B018
+
+    @property
+    def skips_existing(self) -> bool:
+        return self.exists == "skip"
+
+    @property
+    def prefixes(self) -> tuple[bytes, bytes]:
+        """The prefix of keys to replace, and the new prefix; both are empty to rename no key.
+
+        Raises:
+            ValueError: ``rename`` is not of the form ``"old:* -> new:*"``.
+        """
+        if self.rename is None:
+            return b"", b""
+        found = RENAME.fullmatch(self.rename)
+        if found is None:
+            text = " must be two prefixes, such as 'old:* -> new:*', not "
+            raise ValueError(Message(Hint("rename"), text, shortened(repr(self.rename))))
+        return found[1].encode(), found[2].encode()
+
+    @property
+    def template(self) -> Template:
+        """The command for each row of ``Entries``."""
+        replace = " REPLACE" * (self.exists == "replace")
+        return Template(f"RESTORE {{0}} {{1}} {{2}} ABSTTL{replace}")
+
+
+class Copying(Feature):
+    """Prepares the source of a copy once the target's version is known, and counts its keys."""
+
+    def __init__(self, entries: Entries, options: CopyOptions) -> None:
+        self._entries = entries
+        self._options = options
+        self._restorer: Restorer | None = None
+
+    def opening(self, load: Load) -> Steps[Report | None]:
+        yield Blocking(self._entries.open)
+        return None
+
+    def connected(self, load: Load) -> Steps[None]:
+        yield from ()
+        assert load.transport is not None and load.transport.answers is not None
+        answers = load.transport.answers
+        version = format_of(answers.version, {}, valkey=answers.valkey).rdb_version
+        self._restorer = Restorer(version, *self._options.prefixes)
+        self._entries.prepare(self._restorer)
+
+    def ended(self, load: Load) -> Steps[None]:
+        yield from ()
+        self._entries.close()
+        if self._restorer is not None:
+            load.report.gone = self._restorer.gone
+
+
+def copying(source: ServerLike, options: CopyOptions, choose: Choose) -> Steps[Report]:
+    """Return the core of a copy; see ``Load.core()``."""
+    entries = ServerEntries(source, options.match, options.type, options.timeout)
+    chunks = Chunks(entries, options.template, options)
+    return loading(chunks, choose, Copying(entries, options))
+
+
+@public
+def copy(
+    source: ServerLike,
+    target: ServerLike = None,
+    *,
+    match: str | None = None,
+    type: str | None = None,  # noqa: A002
+    exists: Literal["error", "skip", "replace"] = "error",
+    rename: str | None = None,
+    on_error: Literal["raise", "collect", "stop"] = "raise",
+    max_errors: MaxErrors = None,
+    rejects: Rejects = None,
+    rate_limit: RateLimit = None,
+    connections: int = 1,
+    timeout: float | None = 30.0,
+    progress: Progress = None,
+    retry: Literal["never", "idempotent", "always"] | None = None,
+    durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
+) -> Report:
+    """Copy keys of all types, with their times to live, to another Redis or Valkey.
+
+    Source and target may be single servers or clusters of different versions. Keys are found with
+    SCAN, read with DUMP, and written with RESTORE. A value is passed on as the source stores it;
+    only its version is changed to one that the target accepts.
+
+    SCAN is no snapshot: keys that are written to during the copy may be outdated in the target, and
+    keys that are created meanwhile may be missing. SCAN may also return a key twice while the
+    source resizes its table of keys; with ``exists="error"``, its second copy is an error.
+
+    Args:
+        source: the server to read from, as for ``mass_insert``. In a cluster, all primaries are
+            read; pass any node. It may be a replica.
+        target: the server or cluster to write to, as for ``mass_insert``.
+        match: copy only keys that match this pattern of SCAN, such as ``"user:*"``.
+        type: copy only keys of this type: ``"string"``, ``"hash"``, ``"list"``, ``"set"``,
+            ``"zset"``, ``"stream"``, ``"json"``, or the name of a module's type.
+        exists: what to do with a key that the target already has: ``"error"`` keeps it, and its
+            copy fails with BUSYKEY; ``"skip"`` keeps it, and counts it in the report's
+            ``existing``; ``"replace"`` replaces it.
+        rename: replace a prefix of keys: ``"old:* -> new:*"``. Other keys keep their names.
+        on_error, max_errors, rejects, rate_limit, connections, timeout, progress, retry, durable:
+            as for ``mass_insert``. ``rate_limit`` counts keys, or bytes of their payloads.
+
+    Returns:
+        The report of the load into the target: a row and a command for each key. ``gone`` counts
+        the keys that were deleted or had expired when they were read.
+
+    Raises:
+        SourceError: the source can't be read, or a value was damaged on its way. All earlier keys
+            were copied.
+        LoadErrors: the target refused keys, for example because they exist.
+        TransportError, TransportTimeout: the target can't be used, or its connection was lost.
+        ValueError: an option is invalid.
+        others: as in ``mass_insert``.
+    """
+    options = CopyOptions.of(locals() | {"server": target})
+    return run(copying(source, options, choose))

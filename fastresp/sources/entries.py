@@ -1,0 +1,52 @@
+"""The base class of sources of a copy: keys with their values as payloads, and their expiries."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from typing import TypeAlias
+
+from ..encode.payload.restorer import Restorer
+
+__all__ = ["Entries", "EntryRow"]
+
+# A key, the time of its expiry in ms since 1970 (0 for none), and the payload of its value.
+EntryRow: TypeAlias = tuple[bytes, int, bytes]
+
+
+class Entries:
+    """Keys with their values, as rows for RESTORE. Iterate once, after ``prepare()``.
+
+    Reading may block, so an event loop reads in a thread.
+
+    Attributes:
+        restorer: adapts payloads to the target, and counts.
+        rows: about how many keys there are; None if unknown.
+    """
+
+    restorer: Restorer
+    rows: int | None = None
+
+    def __init__(self) -> None:
+        self._reading: Generator[EntryRow, None, None] | None = None
+
+    def open(self) -> None:
+        """Check that the source can be read, before anything is sent; blocks."""
+
+    def prepare(self, restorer: Restorer) -> None:
+        """Set the restorer, once the target's version is known."""
+        self.restorer = restorer
+
+    def __iter__(self) -> Iterator[EntryRow]:
+        self._reading = self._read()
+        return self._reading
+
+    def _read(self) -> Generator[EntryRow, None, None]:
+        """Yield the rows; the restorer is set when the first row is requested."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self._reading is not None:
+            with suppress(ValueError):  # another thread is reading a row
+                self._reading.close()

@@ -1,0 +1,56 @@
+"""copy() from and to clusters."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import redis
+from every_encoding import contents, differences, fill
+from local_cluster import LocalCluster
+
+import fastresp
+
+
+def test_to_a_cluster_and_back(cluster: LocalCluster, client: redis.Redis) -> None:
+    fill(client)
+    client.mset({f"key:{number}": number for number in range(2000)})
+    expected = contents(client)
+    report = fastresp.copy(client, cluster.url, connections=2)
+    assert (report.replies, report.failed) == (len(expected), 0)
+    assert min(cluster.sizes()) > 0
+    client.flushall()
+    report = fastresp.copy(cluster.url, client)
+    assert report.replies == len(expected)
+    assert differences(contents(client), expected) == []
+
+
+@pytest.mark.slow
+def test_to_another_cluster_while_slots_move(cluster: LocalCluster) -> None:
+    """Slots of both clusters move; every key arrives."""
+    keys = 20_000
+    fastresp.mass_insert(
+        (("HSET", f"key:{number}", "a", number) for number in range(keys)), server=cluster.url
+    )
+    with LocalCluster(2) as other:
+
+        def move() -> None:
+            for slot in range(60):
+                cluster.move_slot(slot, 1, keys_at_once=1, pause=0.02)
+                other.move_slot(slot, 1, keys_at_once=1, pause=0.02)
+
+        moving = threading.Thread(target=move)
+
+        def start(report: fastresp.Report) -> None:
+            if report.rows and not moving.ident:
+                moving.start()
+
+        report = fastresp.copy(
+            cluster.url, other.url, exists="replace", rate_limit=10_000, progress=start
+        )
+        assert moving.ident
+        moving.join()
+        assert report.failed == 0
+        assert sum(other.sizes()) == keys
+        with redis.RedisCluster("127.0.0.1", other.ports[0]) as client:
+            assert client.hget("key:77", "a") == b"77"

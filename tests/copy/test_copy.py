@@ -1,0 +1,168 @@
+"""copy(): every type of value between servers of other versions, and its options."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from every_encoding import contents, differences, fill
+from server_programs import WHEEL_SERVERS, located
+
+import fastresp
+import fastresp.aio
+from fastresp.server.local_server import LocalServer
+
+# Hashes whose fields expire: the target knows no such type.
+EXPIRING = ("hash:expiring", "hash:expiring table")
+SERVERS = ["redis-6.2", "redis-server", "redis-8.2", "valkey-8.1", "valkey-9.1"]
+Copy = Callable[..., fastresp.Report]
+
+
+def copy_asyncio(*arguments: Any, **options: Any) -> fastresp.Report:
+    return asyncio.run(fastresp.aio.copy(*arguments, **options))
+
+
+@pytest.fixture(params=[fastresp.copy, copy_asyncio], ids=["sync", "asyncio"])
+def copy(request: pytest.FixtureRequest) -> Copy:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def shared_target() -> Iterator[LocalServer]:
+    with LocalServer(program=located("valkey-8.1", WHEEL_SERVERS)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def shared_source() -> Iterator[LocalServer]:
+    with LocalServer(program=located("redis-8.2", WHEEL_SERVERS)) as server:
+        client = redis.Redis.from_url(server.url)
+        fill(client)
+        client.delete(*EXPIRING)
+        client.close()
+        yield server
+
+
+@pytest.fixture
+def source(shared_source: LocalServer) -> Iterator[redis.Redis]:
+    """A client of a server whose keys no test changes."""
+    with redis.Redis.from_url(shared_source.url) as client:
+        yield client
+
+
+@pytest.fixture
+def target(shared_target: LocalServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(shared_target.url) as client:
+        client.flushall()
+        yield client
+
+
+def test_every_type(copy: Copy, source: redis.Redis, target: redis.Redis) -> None:
+    report = copy(source, target)
+    assert differences(contents(source), contents(target)) == []
+    assert report.rows == report.replies == source.dbsize()
+    assert (report.failed, report.gone) == (0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of_target", SERVERS)
+@pytest.mark.parametrize("of_source", SERVERS)
+def test_every_pair_of_servers(of_source: str, of_target: str) -> None:
+    programs = [located(name, WHEEL_SERVERS) for name in (of_source, of_target)]
+    with ExitStack() as stack:
+        servers = [stack.enter_context(LocalServer(program=each)) for each in programs]
+        source, target = (stack.enter_context(redis.Redis.from_url(each.url)) for each in servers)
+        fill(source)
+        report = fastresp.copy(source, target, on_error="collect")
+        refused = {error.arguments[1] for error in report.errors if error.arguments}
+        found = differences(contents(source), contents(target))
+        assert found == sorted(f"{key!r} is missing" for key in refused)
+        if SERVERS.index(of_target) >= min(SERVERS.index(of_source), 2):
+            assert refused <= {key.encode() for key in EXPIRING}
+
+
+def test_existing_keys(source: redis.Redis, target: redis.Redis, tmp_path: Path) -> None:
+    """They are errors, unless they are skipped or replaced."""
+    target.set("string", "other")
+    with pytest.raises(fastresp.LoadErrors) as raised:
+        fastresp.copy(source, target, rejects=tmp_path / "rejects")
+    [error] = raised.value.report.errors
+    assert (error.code, error.row_key) == ("BUSYKEY", "{0}=string")
+    assert target.get("string") == b"other"
+    [rejected] = fastresp.read_rejects(tmp_path / "rejects")
+    assert rejected[:2] == ["RESTORE", "string"]
+    target.delete("list")
+    report = fastresp.copy(source, target, exists="skip")
+    assert (report.existing, report.failed) == (source.dbsize() - 1, 0)
+    assert target.get("string") == b"other"
+    fastresp.copy(source, target, exists="replace")
+    assert differences(contents(source), contents(target)) == []
+
+
+def test_chosen_keys(source: redis.Redis, target: redis.Redis) -> None:
+    fastresp.copy(source, target, match="*:table", type="zset")
+    assert target.keys() == [b"zset:table"]
+
+
+def test_another_prefix(source: redis.Redis, target: redis.Redis) -> None:
+    report = fastresp.copy(source, target, match="*set:table", rename="z* -> old:*")
+    assert sorted(target.keys()) == [b"old:set:table", b"set:table"]
+    assert report.rows == 2
+
+
+@pytest.mark.parametrize("rename", ["old:*", "old -> new", "a*b* -> c*", "a* -> b"])
+def test_a_wrong_prefix(source: redis.Redis, rename: str) -> None:
+    with pytest.raises(ValueError, match="rename must be two prefixes, such as 'old:"):
+        fastresp.copy(source, rename=rename)
+
+
+def test_source_that_is_lost(start_server: Callable[..., LocalServer], target: redis.Redis) -> None:
+    """The error names the source, and earlier keys are in the target."""
+    server = start_server()
+    with redis.Redis.from_url(server.url) as client:
+        client.mset({f"key:{number}": number for number in range(20_000)})
+        progress: list[int] = []
+
+        def stop(report: fastresp.Report) -> None:
+            if report.rows and not progress:
+                progress.append(report.rows)
+                server.stop()
+
+        with pytest.raises(fastresp.SourceError, match="can't read the source at /") as raised:
+            fastresp.copy(client, target, progress=stop)
+    assert target.dbsize() == raised.value.report.replies > 0
+
+
+def test_source_that_is_down(target: redis.Redis, port: int) -> None:
+    with pytest.raises(fastresp.SourceError, match=r"can't read the source at .* refused"):
+        fastresp.copy(f"redis://127.0.0.1:{port}", target)
+
+
+def test_permission_for_dump(start_server: Callable[..., LocalServer], target: redis.Redis) -> None:
+    server = start_server()
+    with redis.Redis.from_url(server.url) as client:
+        client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+@all", "-dump")
+    with pytest.raises(fastresp.SourceError, match="'dump'"):
+        fastresp.copy(f"unix://reader:x@{server.socket}", target)
+
+
+def test_missing_keys_are_counted(
+    start_server: Callable[..., LocalServer], target: redis.Redis
+) -> None:
+    """Keys that are deleted between SCAN and DUMP are no errors."""
+    server = start_server()
+    with redis.Redis.from_url(server.url) as client:
+        client.mset({f"key:{number}": number for number in range(30_000)})
+
+        def empty(report: fastresp.Report) -> None:
+            client.flushall()
+
+        report = fastresp.copy(client, target, progress=empty, rate_limit="5MB")
+    assert report.gone > 0
+    assert report.rows == target.dbsize() > 0
+    assert "deleted or expired before reading" in str(report)
