@@ -127,8 +127,8 @@ def keys_of(
 ) -> Generator[bytes, None, None]:
     """Yield the keys of a type that match a pattern; for a single key, yield the key.
 
-    SCAN may return a key twice, especially if a cluster node is lost. Loading a list twice would
-    duplicate its items, so each key of a list is yielded only once.
+    SCAN may return a key twice, especially if a cluster node is lost. A list that is loaded twice
+    has its items twice, and a stream refuses IDs that it has: so their keys are yielded only once.
     """
     if target.single:
         yield target.glob.encode()
@@ -136,7 +136,7 @@ def keys_of(
     with closing(Scan(server, timeout, target.glob, type_).pages()) as pages:
         seen: set[bytes] = set()
         for page in pages:
-            if type_ == "list":
+            if type_ in ("list", "stream"):
                 page = [key for key in dict.fromkeys(page) if key not in seen]
                 seen.update(page)
             yield from page

@@ -10,11 +10,12 @@ from typing import Any
 from ..outcome.errors import CommandError, TransportError
 from ..server.cluster_view import LOOK_S, Address, ClusterView
 from ..server.processes import LostData, closed_if_failed
+from ..server.reply_parser import unexpected
 from ..server.settings import Server
 from ..transports.ledger import MAX_S
 from .unresolved import refusal_of
 
-__all__ = ["LargeKeyReader"]
+__all__ = ["LargeKeyReader", "entries_of"]
 
 # Each further request is for about MORE_BYTES bytes, and at most MAX_ENTRIES entries.
 MAX_ENTRIES = 10_000
@@ -87,14 +88,17 @@ class LargeKeyReader:
             items, _ = self._request(key, start, start + count - 1)
             yield items
 
-    def rest_of_stream(self, key: bytes, entries: list[Any]) -> Iterator[list[Any]]:
+    def rest_of_stream(
+        self, key: bytes, entries: list[tuple[bytes, list[bytes]]]
+    ) -> Iterator[list[tuple[bytes, list[bytes]]]]:
         """Yield, in parts, the entries of a stream that follow ``entries``, the first part."""
         count = 0
         while entries and len(entries) >= count:
             count = _next_count(
                 len(entries), sum(len(each[0]) + _size(each[1]) for each in entries)
             )
-            entries, _ = self._request(key, b"(" + entries[-1][0], "+", "COUNT", count)
+            reply, _ = self._request(key, b"(" + entries[-1][0], "+", "COUNT", count)
+            entries = entries_of(reply)
             yield entries
 
     def _request(self, key: bytes, *arguments: Any) -> tuple[Any, Any]:
@@ -185,6 +189,18 @@ class LargeKeyReader:
         """Close the connections."""
         for _, connection in self._opened.values():
             connection.disconnect()
+
+
+def entries_of(reply: Any) -> list[tuple[bytes, list[bytes]]]:
+    """Return the entries in a reply to XRANGE, after a check of their form."""
+    try:
+        for id_, fields in reply:
+            if {type(id_), *map(type, fields)} != {bytes} or len(fields) % 2:
+                raise TypeError
+    except (TypeError, ValueError):
+        raise TransportError(unexpected("XRANGE", reply).args[0]) from None
+    entries: list[tuple[bytes, list[bytes]]] = reply
+    return entries
 
 
 def _size(texts: list[bytes]) -> int:

@@ -41,7 +41,7 @@ from .key_pattern import (
     shown_key,
     type_of,
 )
-from .large_keys import LargeKeyReader
+from .large_keys import LargeKeyReader, entries_of
 
 __all__ = ["EXPIRES_AT", "FIRST_ENTRIES", "Entries", "as_target", "check_found", "unload"]
 
@@ -97,7 +97,8 @@ def unload(
 
     If keys change while they are read, keys or items of a list may be missing, and items of a list
     or members of a set may be returned twice. Only the entries of a stream are read: neither its
-    consumer groups, nor the order of the fields within an entry.
+    consumer groups, nor the order of the fields within an entry. Times to live of single fields of
+    a hash are not read.
 
     Returns:
         The rows, as from ``fetch_hashes``.
@@ -401,11 +402,15 @@ def _parts(kind: KeyType, key: bytes, reply: Any, rest: LargeKeyReader) -> Itera
     if kind.command is None:
         # The reply is None if the key was deleted after SCAN found it.
         yield [] if reply is None else [reply]
-    elif kind.command in ("LRANGE", "XRANGE"):
+    elif kind.command == "LRANGE":
         yield reply
         if len(reply) >= FIRST_ENTRIES:
-            more = rest.rest_of_list if kind.command == "LRANGE" else rest.rest_of_stream
-            yield from more(key, reply)
+            yield from rest.rest_of_list(key, reply)
+    elif kind.command == "XRANGE":
+        entries = entries_of(reply)
+        yield entries
+        if len(entries) >= FIRST_ENTRIES:
+            yield from rest.rest_of_stream(key, entries)
     else:
         cursor, entries = reply
         yield from [entries] if cursor == b"0" else rest.rest_of_set(key, cursor, entries)

@@ -362,21 +362,27 @@ def test_nothing_to_unload(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.few(0)
-@pytest.mark.parametrize("kind", ["set", "zset", "list"])
+@pytest.mark.parametrize("kind", ["set", "zset", "list", "stream"])
 def test_large_keys_that_move(cluster: LocalCluster, kind: str) -> None:
     """They move between two parts: nothing is lost, and set entries may be returned twice."""
     values = [f"{i:06}" + "x" * 500 for i in range(40_000)]
     keys = ["k:a", "k:b", "k:c"]
     rows = [(key, i, value) for key in keys for i, value in enumerate(values)]
-    command = {"set": "SADD {0} {2}", "zset": "ZADD {0} {1} {2}", "list": "RPUSH {0} {2}"}[kind]
+    command = {
+        "set": "SADD {0} {2}", "zset": "ZADD {0} {1} {2}", "list": "RPUSH {0} {2}",
+        "stream": "XADD {0} {1}-1 a {2}",
+    }[kind]  # fmt: skip
+    fields = ["a"] if kind == "stream" else None
     fastresp.mass_insert(rows, command, server=cluster.url)
     server = Server(cluster.url, Requirements(reading=True, nodes=True))
     for key in keys:  # a pattern would search for them while they move, and might miss one
         found: list[str] = []
-        for number, batch in enumerate(Entries(as_target(key), kind, server=server).batches()):
-            found += (value for _, value, *_ in zip(*batch.columns, strict=True))
+        entries = Entries(as_target(key), kind, fields, server=server)
+        for number, batch in enumerate(entries.batches()):
+            at = 2 if kind == "stream" else 1
+            found += (row[at] for row in zip(*batch.columns, strict=True))
             if number < 2:
                 moving(cluster, key)
         assert number >= 2
-        same = found == values if kind == "list" else set(found) == set(values)
+        same = found == values if kind in ("list", "stream") else set(found) == set(values)
         assert same, f"{len(found):,} entries"

@@ -76,7 +76,7 @@ def test_only_lost_slots_are_searched_again(cluster: LocalCluster) -> None:
     assert len(others) == sum(each in others for each in found)
 
 
-@pytest.mark.parametrize("kind", ["string", "set", "zset", "list"])
+@pytest.mark.parametrize("kind", ["string", "set", "zset", "list", "stream"])
 def test_unload(replicated: LocalCluster, kind: str) -> None:
     """Small keys, and a large one that is being read in parts on the killed node."""
     large = f"k:{keys_of(replicated, 1)}"
@@ -84,26 +84,27 @@ def test_unload(replicated: LocalCluster, kind: str) -> None:
     rows = small if kind == "string" else [(large, i, f"{i:06}" * 50) for i in range(LARGE)] + small
     command = {
         "string": "SET {0} {2}", "set": "SADD {0} {2}", "zset": "ZADD {0} {1} {2}",
-        "list": "RPUSH {0} {2}",
+        "list": "RPUSH {0} {2}", "stream": "XADD {0} {1}-1 a {2}",
     }[kind]  # fmt: skip
     fastresp.mass_insert(rows, command, server=replicated.url, durable=1)
     entries = Entries(
         as_target("k:*"),
         kind,
+        ["a"] if kind == "stream" else None,
         server=Server(replicated.url, Requirements(reading=True, nodes=True)),
     )
     found: dict[str, list[str]] = {}
     killed = False
     for batch in entries.batches():
-        for key, value, *_ in zip(*batch.columns, strict=True):
-            found.setdefault(key, []).append(value)
+        for key, *values in zip(*batch.columns, strict=True):
+            found.setdefault(key, []).append(values[kind == "stream"])
         if not killed:
             kill(replicated, 1)
             killed = True
     wanted: dict[str, list[str]] = {}
     for key, _, value in rows:
         wanted.setdefault(key, []).append(value)
-    if kind == "list":
+    if kind in ("list", "stream"):
         assert found == wanted
     else:
         assert {key: set(values) for key, values in found.items()} == {

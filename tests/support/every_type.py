@@ -65,7 +65,7 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
     return rows
 
 
-def stored(client: redis.Redis) -> dict[bytes, tuple[Any, int]]:
+def stored(client: redis.Redis, pattern: str = "k:*") -> dict[bytes, tuple[Any, int]]:
     """Return the value of each key, and when it expires in ms since 1970; below 0 for never."""
     read: dict[bytes, Callable[[bytes], Any]] = {
         b"string": client.get,
@@ -77,7 +77,7 @@ def stored(client: redis.Redis) -> dict[bytes, tuple[Any, int]]:
         b"stream": lambda key: client.execute_command("XRANGE", key, "-", "+"),
     }
     return {
-        key: (read[client.type(key)](key), expiry(client, key)) for key in client.scan_iter("k:*")
+        key: (read[client.type(key)](key), expiry(client, key)) for key in client.scan_iter(pattern)
     }
 
 
