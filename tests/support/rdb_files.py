@@ -1,0 +1,67 @@
+"""RDB files with every opcode, byte by byte, and files that servers save."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import every_encoding
+import redis
+from stored_samples import program
+
+from fastresp.encode.payload.format import checksum
+from fastresp.server.local_server import LocalServer
+
+__all__ = ["every_opcode", "finished", "saved", "text"]
+
+EXPIRES_MS = 4_102_444_800_123
+
+
+def text(data: bytes) -> bytes:
+    """Write a text of up to 63 bytes, or of up to 16,383."""
+    if len(data) < 64:
+        return bytes([len(data)]) + data
+    return struct.pack(">H", 0x4000 | len(data)) + data
+
+
+def finished(body: bytes, head: bytes = b"REDIS0011") -> bytes:
+    """Add the version and the checksum."""
+    data = head + body + b"\xff"
+    return data + struct.pack("<Q", checksum(data))
+
+
+def every_opcode() -> bytes:
+    """Return the bytes between the version and the end of a file with every opcode."""
+    compressed = b"\xc3\x05\x12" + b"\x00a\xe0\x08\x00"  # LZF of 18 times "a"
+    return b"".join(
+        [
+            b"\xfa" + text(b"redis-ver") + text(b"7.2.5"),
+            b"\xfa" + text(b"redis-bits") + b"\xc0\x40",
+            b"\xf5" + text(b"#!lua name=one\nredis.register_function('f', function() end)"),
+            # A module's data: its identifier, and an integer, a float, a double and a text.
+            b"\xf7\x81" + bytes(8) + b"\x02\x02\x01\x05\x03" + bytes(4) + b"\x04" + bytes(8),
+            b"\x05" + text(b"module") + b"\x00",
+            b"\xfe\x00\xfb\x05\x02",
+            b"\xf4\x05\x03\x01",
+            b"\xfc" + struct.pack("<q", EXPIRES_MS) + b"\x00" + text(b"ms") + text(b"one"),
+            b"\xfd" + struct.pack("<i", 2_000_000_000) + b"\x00" + text(b"s") + text(b"two"),
+            b"\xf9\x07\x00" + text(b"frequency") + text(b"three"),
+            b"\xf8\x40\xff\x00" + text(b"idle") + text(b"four"),
+            b"\x01" + b"\xc1\x39\x30" + b"\x02" + text(b"a") + b"\xc0\x07",  # the key 12345
+            b"\xfe\x40\x0a\xfb\x01\x00",
+            b"\x00" + compressed + text(b"x" * 200),
+        ]
+    )
+
+
+@contextmanager
+def saved(name: str, *options: str) -> Iterator[tuple[redis.Redis, Path]]:
+    """Start a server with keys of every encoding, and SAVE; yield a client, and the file."""
+    with LocalServer(*options, program=program(name)) as server:
+        client = redis.Redis.from_url(server.url)
+        every_encoding.fill(client)
+        client.save()
+        yield client, server.folder / "dump.rdb"
+        client.close()
