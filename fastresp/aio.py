@@ -254,6 +254,7 @@ async def copy(
     type: str | None = None,  # noqa: A002
     exists: Literal["error", "skip", "replace"] = "error",
     rename: str | None = None,
+    field_ttl: Literal["keep", "drop"] = "keep",
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,

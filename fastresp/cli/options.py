@@ -291,6 +291,13 @@ copy_exists = copy_option(
     type=click.Choice(["error", "replace", "skip"]),
     default="error",
 )
+field_ttl = copy_option(
+    "--field-ttl",
+    "F",
+    "For times to live of a hash's fields that TARGET does not support: `keep` fails, `drop`.",
+    type=click.Choice(["keep", "drop"]),
+    default="keep",
+)
 
 # Options that several commands share, in the order of the help.
 rows = together(
@@ -301,7 +308,7 @@ sending = together(
     server, connections, rate_limit, timeout, transport, mode, merge_items, merge_bytes, exists,
     max_payload_bytes, on_error, max_errors, rejects,
 )  # fmt: skip
-copied = together(match, kind, rename, copy_exists)
+copied = together(match, kind, rename, copy_exists, field_ttl)
 copy_target = together(connections, rate_limit, timeout, on_error, max_errors, rejects)
 resending = together(retry_in_doubt, durable, import_source, wait_index, index_backlog)
 checkpoints = together(checkpoint, resume, take_over, checkpoint_clear)

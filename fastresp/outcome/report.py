@@ -145,6 +145,9 @@ class Report(Displayed):
             sent. Keys that are missing from a dict or JSON object do not count.
         existing: number of commands that were refused because their key exists, with ``"skip"``.
         gone: number of keys that ``copy()`` found and that no longer existed when it read them.
+        converted: number of values that ``copy()`` converted, as the target does not know their
+            type.
+        expiries_dropped: number of fields of hashes whose time to live ``copy()`` dropped.
         unsent: number of commands that were encoded but not sent, for example because the load
             failed.
         rows_in_doubt: the rows of commands in doubt, if the load continued: the connection was lost
@@ -180,6 +183,8 @@ class Report(Displayed):
     nulls_skipped: int = 0
     existing: int = 0
     gone: int = 0
+    converted: int = 0
+    expiries_dropped: int = 0
     unsent: int = 0
     rows_in_doubt: list[int] = field(default_factory=list)
     restarts: list[str] = field(default_factory=list)
@@ -292,6 +297,13 @@ class Report(Displayed):
             lines.append(Message(existing, Hint("exists", "skip"), ")"))
         if self.gone:
             lines.append(f"{counted(self.gone, 'key')} deleted or expired before reading")
+        if self.converted:
+            lines.append(f"{counted(self.converted, 'value')} converted for the target")
+        if self.expiries_dropped:
+            dropped = counted(self.expiries_dropped, "time", "times")
+            lines.append(
+                Message(f"{dropped} to live of fields dropped (", Hint("field_ttl", "drop"), ")")
+            )
         lines += [f"{restart}: acknowledged commands may be lost" for restart in self.restarts]
         if self.waited_for:
             node, seconds = max(self.waited_for.items(), key=lambda each: each[1])

@@ -22,9 +22,11 @@ class Entries:
     Attributes:
         restorer: adapts payloads to the target, and counts.
         rows: about how many keys there are; None if unknown.
+        valkey: whether the source is Valkey, or its file; set by ``open()``.
     """
 
     restorer: Restorer
+    valkey = False
     rows: int | None = None
 
     def __init__(self) -> None:

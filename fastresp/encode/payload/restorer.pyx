@@ -1,51 +1,71 @@
 # cython: language_level=3, cdivision=True
-"""Turn values as DUMP returns them into arguments of RESTORE for a server of another version.
+"""Turn stored values into arguments of RESTORE for a server of another version.
 
-A payload is a type byte and a value, followed by a footer: the RDB version in 2 bytes, and a CRC-64
-of all bytes before it.
+A payload, as DUMP returns it, is a type byte and a value, followed by a footer: the RDB version in
+2 bytes, and a CRC-64 of all bytes before it.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
-from libc.string cimport memcpy, memcmp
+from libc.string cimport memcmp, memcpy
 
+from .converter cimport EXPIRED_VALUE, Converter
+from .encoding cimport Word
 from .format cimport crc64
+from .layouts cimport layout_of
 
 from ...outcome.errors import CommandError, SourceError
-from ...outcome.messages import shown_reply
+from ...outcome.messages import Message, shown_reply
 
 cdef enum:
     VERSION_BYTES = 2
+    CHECKSUM_BYTES = 8
     FOOTER_BYTES = 10
     # From this version on, Redis and Valkey differ. Source: rdb.h of both.
-    FIRST_FOREIGN = 12
+    FIRST_DIFFERENT = 12
     KEY_SHOWN = 40
 
 
 cdef class Restorer:
-    """Relabels payloads for a server, and renames their keys.
+    """Makes the rows of a copy: payloads with the target's version, for renamed keys.
+
+    A value is passed on as it is, unless the target does not know its type.
 
     Args:
-        rdb_version: the RDB version of the server; see ``format_of()``.
+        rdb_version: the RDB version of the target; see ``format_of()``.
+        valkey, source_valkey: whether the target and the source are Valkey.
+        field_ttl: as for ``Converter``.
         old, new: a prefix of keys, and the prefix that replaces it.
 
     Attributes:
         gone: the number of keys that no longer existed when they were read.
-        relabelled: the number of payloads whose RDB version was changed.
+        converted: the number of values whose type the target does not know.
+        expiries_dropped: the number of fields whose time to live was dropped.
     """
 
     cdef readonly Py_ssize_t gone
-    cdef readonly Py_ssize_t relabelled
+    cdef readonly Py_ssize_t converted
+    cdef Converter converter
     cdef int version
     cdef bytes old
     cdef bytes new
 
-    def __init__(self, int rdb_version, bytes old=b"", bytes new=b""):
+    def __init__(
+        self, int rdb_version, *, bint valkey, bint source_valkey, str field_ttl="keep",
+        bytes old=b"", bytes new=b"",
+    ):
         self.version = rdb_version
+        self.converter = Converter(
+            rdb_version, valkey=valkey, source_valkey=source_valkey, field_ttl=field_ttl
+        )
         self.old, self.new = old, new
 
-    def row(self, payload, expiry, bytes key not None):
-        """Return the row of a key for RESTORE: key, expiry and payload; None for a missing key.
+    @property
+    def expiries_dropped(self):
+        return self.converter.dropped
+
+    def dumped_row(self, payload, expiry, bytes key not None):
+        """Return the row of a key: key, expiry and payload; None for a missing key.
 
         Args:
             payload: the reply to DUMP.
@@ -53,51 +73,90 @@ cdef class Restorer:
             key: the key.
 
         Raises:
-            SourceError: a reply is an error, or the payload is damaged.
+            SourceError: a reply is an error, or the value is damaged, or the target can't keep it.
         """
-        if type(payload) is bytes and type(expiry) is int:
-            if expiry == -2:            # expired since DUMP
-                self.gone += 1
-                return None
-            payload = self.checked(<bytes>payload, key)
-            return self.renamed(key), 0 if expiry < 0 else expiry, payload
-        if payload is None:
+        if payload is None or (type(payload) is bytes and expiry == -2):
             self.gone += 1
             return None
-        raise unreadable(key, expiry if type(payload) is bytes else payload)
+        if type(payload) is not bytes or type(expiry) is not int:
+            raise unreadable(key, expiry if type(payload) is bytes else payload)
+        return self.row(key, expiry, self.relabelled(<bytes>payload, key))
 
-    cdef bytes checked(self, bytes payload, bytes key):
-        """Check the checksum of a payload; return the payload with a version for the server."""
+    def stored_row(self, bytes value not None, expiry, bytes key not None):
+        """Return the row of a key in an RDB file.
+
+        Args:
+            value: the type byte and the value.
+            expiry: the time of expiry in ms since 1970; -1 for none.
+            key: the key.
+
+        Raises:
+            SourceError: the value is damaged, or the target can't keep it.
+        """
+        cdef const char *data = PyBytes_AS_STRING(value)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(value)
+        if size == 0:
+            raise damaged(key)
+        return self.row(key, expiry, self.payload(key, data, size, crc64(0, data, size)))
+
+    cdef tuple row(self, bytes key, expiry, bytes payload):
+        if payload is None:             # all fields of the hash have expired
+            self.gone += 1
+            return None
+        if self.old is not self.new and key.startswith(self.old):
+            key = self.new + key[len(self.old):]
+        return key, 0 if expiry < 0 else expiry, payload
+
+    cdef bytes relabelled(self, bytes payload, bytes key):
+        """Check the checksum of a payload; return the payload for the target."""
         cdef const char *data = PyBytes_AS_STRING(payload)
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(payload), body = size - FOOTER_BYTES
+        cdef Py_ssize_t body = PyBytes_GET_SIZE(payload) - FOOTER_BYTES
         cdef uint64_t of_body, crc
-        cdef char[VERSION_BYTES] label
         cdef int version
-        cdef char *to
         if body < 1:
             raise damaged(key)
         with nogil:
             of_body = crc64(0, data, body)
         crc = crc64(of_body, data + body, VERSION_BYTES)
-        if memcmp(&crc, data + body + VERSION_BYTES, sizeof(crc)):
+        if memcmp(&crc, data + body + VERSION_BYTES, CHECKSUM_BYTES):
             raise damaged(key)
         version = <unsigned char>data[body] | <unsigned char>data[body + 1] << 8
-        if version == self.version or version < min(self.version, FIRST_FOREIGN):
+        if version == self.version or version < min(self.version, FIRST_DIFFERENT):
             return payload
-        label[0], label[1] = <char>(self.version & 255), <char>(self.version >> 8)
-        crc = crc64(of_body, label, VERSION_BYTES)
-        changed = PyBytes_FromStringAndSize(NULL, size)
-        to = PyBytes_AS_STRING(changed)
-        memcpy(to, data, body)
-        memcpy(to + body, label, VERSION_BYTES)
-        memcpy(to + body + VERSION_BYTES, &crc, sizeof(crc))
-        self.relabelled += 1
-        return changed
+        return self.payload(key, data, body, of_body)
 
-    cdef bytes renamed(self, bytes key):
-        if self.old is self.new or not key.startswith(self.old):
-            return key
-        return self.new + key[len(self.old):]
+    cdef bytes payload(self, bytes key, const char *data, Py_ssize_t size, uint64_t crc):
+        """Return a payload for the target; None if all fields of a hash have expired.
+
+        Args:
+            key: the key, for errors.
+            data, size: the type byte and the value.
+            crc: their checksum.
+        """
+        cdef int kind = <unsigned char>data[0]
+        cdef Word value
+        cdef char *to
+        value.text, value.size = data + 1, size - 1
+        # The target decides about a type that only it may know.
+        if layout_of(kind) is not NULL and not self.converter.knows(kind):
+            try:
+                kind = self.converter.convert(kind, data + 1, size - 1, &value)
+            except SourceError as error:
+                raise SourceError(Message(f"key {shown(key)}: ", error.args[0])) from None
+            if kind == EXPIRED_VALUE:
+                return None
+            self.converted += 1
+        made = PyBytes_FromStringAndSize(NULL, 1 + value.size + FOOTER_BYTES)
+        to = PyBytes_AS_STRING(made)
+        to[0] = <char>kind
+        memcpy(to + 1, value.text, value.size)
+        to += 1 + value.size
+        if value.text != data + 1:
+            crc = crc64(0, PyBytes_AS_STRING(made), 1 + value.size)
+        to[0], to[1] = <char>(self.version & 255), <char>(self.version >> 8)
+        crc = crc64(crc, to, VERSION_BYTES)
+        memcpy(to + VERSION_BYTES, &crc, CHECKSUM_BYTES)
+        return made
 
 
 cdef str shown(bytes key):
@@ -106,11 +165,11 @@ cdef str shown(bytes key):
 
 cdef object damaged(bytes key):
     return SourceError(
-        f"the value of key {shown(key)} was damaged on its way here: its checksum differs (check "
-        "the network and proxies before the source)"
+        f"key {shown(key)}: the value was damaged on its way here: its checksum differs (check the "
+        "network and the proxies before the source)"
     )
 
 
 cdef object unreadable(bytes key, object reply):
     text = reply.text if isinstance(reply, CommandError) else shown_reply(reply)
-    return SourceError(f"can't read the value of key {shown(key)}: {text}")
+    return SourceError(f"key {shown(key)} can't be read: {text}")

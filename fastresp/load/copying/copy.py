@@ -47,6 +47,7 @@ class CopyOptions(Options):
     type: str | None = None
     exists: str = "error"
     rename: str | None = None
+    field_ttl: Literal["keep", "drop"] = "keep"
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -55,6 +56,7 @@ class CopyOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check("exists", self.exists in EXISTS, "'error', 'skip' or 'replace'")
+        self._check("field_ttl", self.field_ttl in ("keep", "drop"), "'keep' or 'drop'")
         self.prefixes  # noqa: B018
 
     @property
@@ -99,8 +101,15 @@ class Copying(Feature):
         yield from ()
         assert load.transport is not None and load.transport.answers is not None
         answers = load.transport.answers
-        version = format_of(answers.version, {}, valkey=answers.valkey).rdb_version
-        self._restorer = Restorer(version, *self._options.prefixes)
+        old, new = self._options.prefixes
+        self._restorer = Restorer(
+            format_of(answers.version, {}, valkey=answers.valkey).rdb_version,
+            valkey=answers.valkey,
+            source_valkey=self._entries.valkey,
+            field_ttl=self._options.field_ttl,
+            old=old,
+            new=new,
+        )
         self._entries.prepare(self._restorer)
 
     def ended(self, load: Load) -> Steps[None]:
@@ -108,6 +117,8 @@ class Copying(Feature):
         self._entries.close()
         if self._restorer is not None:
             load.report.gone = self._restorer.gone
+            load.report.converted = self._restorer.converted
+            load.report.expiries_dropped = self._restorer.expiries_dropped
 
 
 def copying(source: ServerLike, options: CopyOptions, choose: Choose) -> Steps[Report]:
@@ -126,6 +137,7 @@ def copy(
     type: str | None = None,  # noqa: A002
     exists: Literal["error", "skip", "replace"] = "error",
     rename: str | None = None,
+    field_ttl: Literal["keep", "drop"] = "keep",
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,
@@ -139,8 +151,9 @@ def copy(
     """Copy keys of all types, with their times to live, to another Redis or Valkey.
 
     Source and target may be single servers or clusters of different versions. Keys are found with
-    SCAN, read with DUMP, and written with RESTORE. A value is passed on as the source stores it;
-    only its version is changed to one that the target accepts.
+    SCAN, read with DUMP, and written with RESTORE. A value is passed on as the source stores it,
+    with a version that the target accepts. If the target does not know the value's type, the value
+    is converted.
 
     SCAN is no snapshot: keys that are written to during the copy may be outdated in the target, and
     keys that are created meanwhile may be missing. SCAN may also return a key twice while the
@@ -157,16 +170,20 @@ def copy(
             copy fails with BUSYKEY; ``"skip"`` keeps it, and counts it in the report's
             ``existing``; ``"replace"`` replaces it.
         rename: replace a prefix of keys: ``"old:* -> new:*"``. Other keys keep their names.
+        field_ttl: what to do with the times to live of a hash's fields if the target does not
+            support them: ``"keep"`` raises SourceError, ``"drop"`` drops them, and leaves out
+            fields that have expired.
         on_error, max_errors, rejects, rate_limit, connections, timeout, progress, retry, durable:
             as for ``mass_insert``. ``rate_limit`` counts keys, or bytes of their payloads.
 
     Returns:
         The report of the load into the target: a row and a command for each key. ``gone`` counts
-        the keys that were deleted or had expired when they were read.
+        the keys that were deleted or had expired when they were read, ``converted`` the values
+        whose type the target does not know, and ``expiries_dropped`` the dropped times to live.
 
     Raises:
-        SourceError: the source can't be read, or a value was damaged on its way. All earlier keys
-            were copied.
+        SourceError: the source can't be read, or a value is damaged, or the target can't keep it.
+            All earlier keys were copied.
         LoadErrors: the target refused keys, for example because they exist.
         TransportError, TransportTimeout: the target can't be used, or its connection was lost.
         ValueError: an option is invalid.

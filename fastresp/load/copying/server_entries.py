@@ -61,6 +61,7 @@ class ServerEntries(Entries):
         """
         try:
             answers = self.server.ask(self._timeout)
+            self.valkey = answers.valkey
             if self._match is None and self._type is None and not answers.cluster:
                 [count] = iter_replies(
                     [("DBSIZE",)], server=self.server.any_node(), timeout=self._timeout
@@ -91,7 +92,7 @@ class ServerEntries(Entries):
             keys = iter(sent.popleft, None)
             try:
                 # map() takes a reply to DUMP, a reply to PEXPIRETIME, and then their key.
-                yield from filter(None, map(self.restorer.row, replies, replies, keys))
+                yield from filter(None, map(self.restorer.dumped_row, replies, replies, keys))
             except (TransportError, CommandError) as error:
                 raise self._failed(error) from error
 
