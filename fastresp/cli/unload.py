@@ -15,11 +15,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from ..encode.key_columns import EXPIRES_AT, as_target
 from ..load.new_file import replacing
 from ..load.progress import counting
 from ..outcome.report import counted, size_text
 from ..replies.fetch_hashes import Hashes
-from ..replies.unload import EXPIRES_AT, Entries, as_target, check_found
+from ..replies.unload import Entries, check_found
 from ..replies.unload import unload as read_keys
 from ..sources.files import SUFFIXES
 from ..sources.files.table import import_optional

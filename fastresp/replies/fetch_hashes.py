@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from itertools import chain
@@ -12,6 +11,13 @@ from weakref import ref
 
 from ..encode.columns.arrow_out import TIMES, StringBatch, schema
 from ..encode.columns.arrow_out import stream as arrow_stream
+from ..encode.key_columns import (
+    Pattern,
+    as_pattern,
+    binary_columns,
+    check_names,
+    checked_fields,
+)
 from ..outcome.errors import SourceError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import as_html
@@ -23,10 +29,9 @@ from ..server.settings import Server, ServerLike
 from ..sources.source import ArrowHolding, ArrowStreaming
 from ..transports.driver import stream
 from .hash_core import FetchOptions, HashCore, KeyFinder, single
-from .key_pattern import Pattern, as_pattern
 
 __all__ = [
-    "Columns", "Hashes", "binary_columns", "check_names", "checked_fields", "fetch_hashes",
+    "Columns", "Hashes", "fetch_hashes",
 ]  # fmt: skip
 
 
@@ -227,38 +232,6 @@ def _check_slots(slots: range | None, pattern: Pattern | None) -> None:
         )
     if pattern is None:
         raise ValueError("slots is only for a pattern such as 'user:*'; omit it, or pass one")
-
-
-def check_names(columns: list[str]) -> None:
-    double = [name for name, count in Counter(columns).items() if count > 1]
-    if double:
-        raise ValueError(f"two columns are named {double[0]!r}; rename one")
-
-
-def checked_fields(fields: Iterable[str]) -> list[str]:
-    """Check the names of the fields, and return them as a list."""
-    if isinstance(fields, (str, bytes)) or not hasattr(fields, "__iter__"):
-        raise TypeError(f"fields must be a list of names, not one {type(fields).__name__}")
-    names = [*fields]
-    if not names:
-        raise ValueError("fields is empty; name at least one")
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a field must be a str, not {name!r}")
-        if "\0" in name:
-            raise ValueError(f"{name!r} can't be a column: Arrow allows no NUL in names")
-    return names
-
-
-def binary_columns(binary: bool | Iterable[str], names: list[str]) -> set[str]:
-    """Return the names of the columns to read as bytes."""
-    if isinstance(binary, bool):
-        return set(names) if binary else set()
-    chosen = {binary} if isinstance(binary, str) else set(binary)
-    if unknown := chosen.difference(names):
-        message = f" names {min(unknown)!r}, but the columns are {', '.join(names)}"
-        raise ValueError(Message(Hint("binary"), message))
-    return chosen
 
 
 class Hashes(Columns):

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from ..encode.columns.arrow_out import Column, StringBatch
+from ..encode.key_columns import Pattern
 from ..encode.template import Template
 from ..outcome.errors import (
     CommandError,
@@ -26,7 +27,7 @@ from ..transports.driver import Emit, Step, open_source
 from .cluster_core import RawCluster
 from .expiries import Expiries
 from .iter_replies import exchange_core
-from .key_pattern import Pattern, column_of, not_text, shown_key
+from .key_pattern import column_of, not_text, shown_key
 from .reply_columns import ReplyColumns
 from .reply_core import ReplyCore
 from .scan import Scan

@@ -1,8 +1,7 @@
-"""Parse key patterns, such as ``"user:{id}"``; find the matching keys, and their types."""
+"""Find the keys of a pattern, such as ``"user:{id}"``, and their types."""
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
@@ -10,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..encode.columns.arrow_out import StringColumn
+from ..encode.key_columns import VALUE_COLUMNS, Pattern
 from ..outcome.errors import CommandError, DecodeError, SourceError
-from ..outcome.messages import LINE_SHOWN, Hint, Message, shortened
+from ..outcome.messages import Hint, Message
 from ..server.preflight import Requirements
 from ..server.settings import Server, ServerLike, as_server
 from .iter_replies import iter_replies
@@ -19,13 +19,10 @@ from .reply_columns import string_column
 from .scan import Scan
 
 __all__ = [
-    "ENTRY_ID",
     "FIRST_ENTRIES",
     "KINDS",
     "KeyType",
     "SkippedKeys",
-    "Pattern",
-    "as_pattern",
     "as_reading",
     "check_changed",
     "check_found",
@@ -41,8 +38,6 @@ __all__ = [
 
 # The number of entries in the first request for a set, sorted set, list or stream.
 FIRST_ENTRIES = 256
-# The column of the IDs of a stream's entries. "id" would be the name of many a key's column.
-ENTRY_ID = "entry_id"
 
 
 class KeyType(NamedTuple):
@@ -62,13 +57,15 @@ class KeyType(NamedTuple):
 
 
 KINDS = {
-    "string": KeyType("string", ("value",), "GET {0}", None),
-    "json": KeyType("ReJSON-RL", ("value",), "JSON.GET {0}", None),
-    "set": KeyType("set", ("member",), f"SSCAN {{0}} 0 COUNT {FIRST_ENTRIES}", "SSCAN"),
-    "zset": KeyType("zset", ("member", "score"), f"ZSCAN {{0}} 0 COUNT {FIRST_ENTRIES}", "ZSCAN"),
-    "list": KeyType("list", ("item",), f"LRANGE {{0}} 0 {FIRST_ENTRIES - 1}", "LRANGE"),
+    "string": KeyType("string", VALUE_COLUMNS["string"], "GET {0}", None),
+    "json": KeyType("ReJSON-RL", VALUE_COLUMNS["json"], "JSON.GET {0}", None),
+    "set": KeyType("set", VALUE_COLUMNS["set"], f"SSCAN {{0}} 0 COUNT {FIRST_ENTRIES}", "SSCAN"),
+    "zset": KeyType("zset", VALUE_COLUMNS["zset"], f"ZSCAN {{0}} 0 COUNT {FIRST_ENTRIES}", "ZSCAN"),
+    "list": KeyType("list", VALUE_COLUMNS["list"], f"LRANGE {{0}} 0 {FIRST_ENTRIES - 1}", "LRANGE"),
     # Followed by the names of the fields.
-    "stream": KeyType("stream", (ENTRY_ID,), f"XRANGE {{0}} - + COUNT {FIRST_ENTRIES}", "XRANGE"),
+    "stream": KeyType(
+        "stream", VALUE_COLUMNS["stream"], f"XRANGE {{0}} - + COUNT {FIRST_ENTRIES}", "XRANGE"
+    ),
 }
 
 
@@ -199,70 +196,7 @@ def hashes_of(
                 skipped.first = skipped.first or (key, kind_of(found.decode()))
 
 
-# Doubled braces, a placeholder, an unbalanced brace, or text.
-PIECES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")
-# Special characters in the patterns of SCAN.
-GLOB = re.compile(r"([*?\[\]\\^])")
 SHOWN_BYTES = 40
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """A pattern of keys that names the part of a key to read as a column.
-
-    Attributes:
-        glob: the pattern for SCAN; the key if ``single`` is set.
-        column: the name of the column.
-        head, tail: the number of bytes before and after the part of a key that becomes the column.
-        single: whether this is a single key, not a pattern.
-    """
-
-    glob: str
-    column: str = "key"
-    head: int = 0
-    tail: int = 0
-    single: bool = False
-
-
-def as_pattern(text: str, *, single: bool = False) -> Pattern:
-    """Parse a pattern such as ``user:*`` or ``user:{id}``.
-
-    Raises:
-        ValueError: the text is not a pattern.
-    """
-    named = repr(shortened(text, LINE_SHOWN))
-    literal = [""]
-    names = []
-    for piece in PIECES.finditer(text):
-        if piece[1] is not None:
-            names.append(piece[1])
-            literal.append("")
-        elif piece[0] in ("{", "}"):
-            raise ValueError(
-                f"{named} has an unbalanced brace; write '{{{{' or '}}}}' for a literal one"
-            )
-        else:
-            literal[-1] += piece[0][0] if piece[0] in ("{{", "}}") else piece[0]
-    if len(names) > 1 or any(not name or name[0] == "*" or "!" in name for name in names):
-        raise ValueError(
-            f"{named} is not a pattern; put exactly one name in braces, as in 'user:{{id}}'"
-        )
-    if names:
-        before, after = literal
-        glob = f"{_escaped(before)}*{_escaped(after)}"
-        return Pattern(glob, names[0], len(before.encode()), len(after.encode()))
-    if not GLOB.search(literal[0]):
-        if single:
-            return Pattern(literal[0], single=True)
-        raise ValueError(
-            f"{named} is one key, not a pattern such as 'user:*' or 'user:{{id}}'; for a single "
-            "key use a list: [key]"
-        )
-    return Pattern(literal[0])
-
-
-def _escaped(text: str) -> str:
-    return GLOB.sub(r"\\\1", text)
 
 
 def column_of(

@@ -8,6 +8,17 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 from ..encode.columns.arrow_out import Column, StringBatch, time_column
+from ..encode.key_columns import (
+    EXPIRES_AT,
+    MAX_FIELDS,
+    Pattern,
+    as_target,
+    binary_columns,
+    check_names,
+    checked_fields,
+    choose_fields,
+    column_names,
+)
 from ..outcome.errors import CommandError, SourceError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import counted
@@ -17,19 +28,13 @@ from .expiries import Expiries
 from .fetch_hashes import (
     Columns,
     Hashes,
-    binary_columns,
-    check_names,
-    checked_fields,
     fetch_hashes,
 )
 from .key_pattern import (
-    ENTRY_ID,
     FIRST_ENTRIES,
     KINDS,
     KeyType,
-    Pattern,
     SkippedKeys,
-    as_pattern,
     as_reading,
     check_changed,
     check_found,
@@ -43,20 +48,11 @@ from .key_pattern import (
 )
 from .large_keys import LargeKeyReader, entries_of
 
-__all__ = ["EXPIRES_AT", "FIRST_ENTRIES", "Entries", "as_target", "check_found", "unload"]
+__all__ = ["FIRST_ENTRIES", "Entries", "check_found", "unload"]
 
 # Limits of a batch of columns.
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 << 20
-# The maximum number of field names, each of which becomes a column.
-MAX_FIELDS = 10_000
-# The default name of the column with the time of expiry.
-EXPIRES_AT = "expires_at"
-
-
-def as_target(text: str) -> Pattern:
-    """Parse a pattern such as ``user:{id}``, or a single key."""
-    return as_pattern(text, single=True)
 
 
 @public
@@ -172,7 +168,7 @@ def all_fields(
             without += not found_names
             names.update(dict.fromkeys(found_names))
             if len(names) > MAX_FIELDS:
-                raise _choose_fields(
+                raise choose_fields(
                     f"{target.glob} has more than {MAX_FIELDS:,} different field names; choose "
                     "some with "
                 )
@@ -182,13 +178,13 @@ def all_fields(
                 f"the keys that match {target.glob} have changed while their fields were read; "
                 "unload them again"
             )
-        raise _choose_fields(
+        raise choose_fields(
             f"no {kind} matches {target.glob}, so the columns are unknown; check the pattern, or "
             "name the columns with "
         )
     if skipped.first is not None:
         _warn_of(skipped.count, target, *skipped.first)
-    return _column_names(names, kind, target)
+    return column_names(names, kind, target)
 
 
 def _fields_of_keys(
@@ -225,36 +221,6 @@ def _warn_of(count: int, target: Pattern, first: bytes, first_type: str) -> None
     logging.getLogger("fastresp").warning(
         message, counted(count, "key"), target.glob, shown_key(first), first_type
     )
-
-
-def _column_names(fields: Iterable[bytes], kind: str, target: Pattern) -> list[str]:
-    """Return the names of fields as str.
-
-    Raises:
-        SourceError: a name can't be the name of a column.
-    """
-    try:
-        names = [name.decode() for name in fields]
-    except UnicodeDecodeError as error:
-        raise _choose_fields(
-            f"a {kind} has a field whose name is not UTF-8, {error.object[:40]!r}; choose others "
-            "with "
-        ) from error
-    if target.column in names:
-        raise _choose_fields(
-            f"a {kind} has a field {target.column!r}, which is also the name of the key's column; "
-            "rename the column, as in 'user:{key_id}', or choose other fields with "
-        )
-    if kind == "stream" and ENTRY_ID in names:
-        raise _choose_fields(
-            f"a stream has a field {ENTRY_ID!r}, which is also the name of the column of IDs; "
-            "choose other fields with "
-        )
-    return checked_fields(names) if names else []
-
-
-def _choose_fields(message: str) -> SourceError:
-    return SourceError(Message(message, Hint("fields", ...)))
 
 
 class Entries(Columns):
@@ -352,7 +318,7 @@ class Entries(Columns):
             counts = Counter(flat[::2])
             twice = [name for name in self._fields if counts[name] > 1]
             if twice:
-                raise _choose_fields(
+                raise choose_fields(
                     f"entry {entry_id.decode()} of the stream {shown_key(key)} has the field "
                     f"{twice[0].decode()!r} twice, and its column has one value per entry; choose "
                     "other fields with "

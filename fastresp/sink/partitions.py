@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..encode.key_columns import as_pattern
 from ..replies.fetch_hashes import fetch_hashes
-from ..replies.key_pattern import as_pattern
 from ..resp.slots import SLOTS
 from ..server.options import check_timeout
 from ..server.url_or_client import with_password

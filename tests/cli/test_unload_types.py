@@ -18,8 +18,9 @@ from peak import PEAK
 
 import fastresp
 from fastresp.cli.exit_codes import Exit
+from fastresp.encode.key_columns import as_target
 from fastresp.replies import unload
-from fastresp.replies.unload import FIRST_ENTRIES, Entries, as_target
+from fastresp.replies.unload import FIRST_ENTRIES, Entries
 from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import Server
 

@@ -19,7 +19,8 @@ from local_cluster import LocalCluster
 import fastresp
 import fastresp.aio
 from fastresp.cli.exit_codes import Exit
-from fastresp.replies.unload import FIRST_ENTRIES, Entries, as_target
+from fastresp.encode.key_columns import as_target
+from fastresp.replies.unload import FIRST_ENTRIES, Entries
 from fastresp.server.preflight import Requirements
 from fastresp.server.settings import Server
 

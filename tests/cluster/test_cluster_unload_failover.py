@@ -13,7 +13,8 @@ from server_programs import need
 
 import fastresp
 import fastresp.aio
-from fastresp.replies.unload import Entries, as_target
+from fastresp.encode.key_columns import as_target
+from fastresp.replies.unload import Entries
 from fastresp.server.preflight import Requirements
 from fastresp.server.settings import Server
 

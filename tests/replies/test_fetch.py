@@ -35,7 +35,7 @@ from fastresp import (
     fetch_hashes,
 )
 from fastresp.encode.columns import arrow_out
-from fastresp.replies.key_pattern import as_pattern
+from fastresp.encode.key_columns import as_pattern
 from fastresp.server.local_server import LocalServer
 
 
