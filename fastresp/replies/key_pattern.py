@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from ..encode.columns.arrow_out import StringColumn
 from ..encode.key_columns import VALUE_COLUMNS, Pattern
-from ..outcome.errors import CommandError, DecodeError, SourceError
+from ..outcome.errors import CommandError, DecodeError, SourceError, TransportError
 from ..outcome.messages import Hint, Message
 from ..server.preflight import Requirements
+from ..server.reply_parser import unexpected
 from ..server.settings import Server, ServerLike, as_server
 from .iter_replies import iter_replies
 from .reply_columns import string_column
@@ -80,8 +81,11 @@ def type_of(key: str | bytes, server: Server, timeout: float | None) -> str | No
     return None if reply == "none" else kind_of(reply)
 
 
-def kind_of(reply: str) -> str:
+def kind_of(reply: Any) -> str:
     """Return the name from KINDS for a reply to TYPE; for an unknown type, the reply."""
+    reply = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
+    if not isinstance(reply, str):
+        raise TransportError(unexpected("TYPE", reply).args[0])
     return next((name for name, kind in KINDS.items() if kind.type == reply), reply)
 
 
@@ -193,7 +197,7 @@ def hashes_of(
                 skipped.deleted += 1
             else:
                 skipped.count += 1
-                skipped.first = skipped.first or (key, kind_of(found.decode()))
+                skipped.first = skipped.first or (key, kind_of(found))
 
 
 SHOWN_BYTES = 40

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
+from itertools import chain
 from typing import Any
 
 from ..encode.columns.arrow_out import Column, StringBatch, time_column
@@ -202,16 +203,11 @@ def _fields_of_keys(
 def _fields_of_entries(
     keys: Iterable[bytes], server: Server, timeout: float | None
 ) -> Generator[list[bytes], None, None]:
-    """Yield the names of the fields of each entry; no names for a stream without entries."""
+    """Yield the names of the fields in each part of a stream; no names if it has no entries."""
     with closing(parts_by_key(keys, KINDS["stream"], server, timeout)) as streams:
         for _, parts in streams:
-            entries = 0
             for part in parts:
-                entries += len(part)
-                for _, fields in part:
-                    yield fields[::2]
-            if not entries:
-                yield []
+                yield [*dict.fromkeys(chain.from_iterable(fields[::2] for _, fields in part))]
 
 
 def _warn_of(count: int, target: Pattern, first: bytes, first_type: str) -> None:

@@ -42,6 +42,7 @@ def filled(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> LocalServer:
     commands: list[tuple[Any, ...]] = [("SET", f"k:{i}", text) for i, text in ROWS]
     commands += [("HSET", f"h:{i}", "a", f"a{i}", "b", f"b{i}") for i in (1, 2)]
     commands += [("RPUSH", key, *range(100)) for key in ("items", "more", "safe", "aio")]
+    commands += [("XADD", "log", f"{i}-0", "a", i) for i in range(1, 400)]
     fastresp.mass_insert(commands, server=server.url, transport="socket")
     return server
 
@@ -117,6 +118,8 @@ def test_correct_results(
     assert results["execute"] == b"value 1"
     assert results["fetch_hashes"] == [{"a": "a1", "b": "b1"}, {"a": "a2", "b": "b2"}]
     assert [row["id"] for row in results["fetch_hashes of a pattern"]] == ["1", "2"]
+    assert [row["a"] for row in results["unload"]] == ["a1", "a2"]
+    assert len(results["unload of a stream"]) == 399
     assert results["pop"][0] == results["pop_arrow"] == [b"0", b"1"]
     assert results["verify"].same and results["verify"].values == 300
     assert results["verify of hashes"].same and results["verify of hashes"].values == 4

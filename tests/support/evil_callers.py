@@ -79,6 +79,11 @@ def hashes_found(url: str) -> Any:
     return sorted([*found], key=str)
 
 
+def unloaded(url: str, pattern: str, kind: str) -> Any:
+    found = fastresp.unload(pattern, type=kind, ttl=True, server=url, timeout=TIMEOUT_S)
+    return sorted([*found], key=str)
+
+
 def push(url: str) -> Any:
     with fastresp.ListBuffer("pushed", server=url, timeout=TIMEOUT_S, maxlen=5) as buffer:
         return buffer.push(map(str, range(10)))
@@ -144,6 +149,8 @@ CALLERS: dict[str, Callable[[str], Any]] = {
     "aio.execute": one_command_aio,
     "fetch_hashes": hashes,
     "fetch_hashes of a pattern": hashes_found,
+    "unload": lambda url: unloaded(url, "h:{id}", "hash"),
+    "unload of a stream": lambda url: unloaded(url, "log", "stream"),
     "push": push,
     "pop": pop,
     "pop_arrow": pop_arrow,
