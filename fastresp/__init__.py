@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .replies.unload import Entries, unload
     from .resp.buffer import Chunk
     from .resp.values import pack
-    from .server.options import Checkpoint, Merge, Serialize
+    from .server.options import Checkpoint, Merge, Replicate, Serialize
     from .sources.files import Table, read
     from .sources.files.command_files import read_rejects
     from .sources.files.resp import RespFile
@@ -52,6 +52,7 @@ __all__ = [
     "Loader",
     "Checkpoint",
     "Merge",
+    "Replicate",
     "Serialize",
     "copy",
     "iter_replies",
@@ -122,7 +123,7 @@ MODULES = {
     "replies.unload": "Entries unload",
     "resp.buffer": "Chunk",
     "resp.values": "pack",
-    "server.options": "Checkpoint Merge Serialize",
+    "server.options": "Checkpoint Merge Replicate Serialize",
     "sources.files": "Table read",
     "sources.files.command_files": "read_rejects",
     "sources.files.resp": "RespFile",

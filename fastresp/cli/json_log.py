@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from ..load.load import Feature, Load
-from ..load.progress import fraction_done, known_rows
+from ..load.progress import fraction_done
 from ..load.verifying.report import VerifyReport
 from ..outcome.command_error import CommandError
 from ..outcome.messages import shown_argument
@@ -21,6 +21,7 @@ from ..outcome.report import Report
 from ..resp.commands import POSITIONS
 from ..server.preflight import Requirements
 from ..server.settings import Server
+from ..sources.source import known_rows
 from ..transports.driver import Steps
 from .exit_codes import CommonOptions
 

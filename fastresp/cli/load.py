@@ -19,7 +19,7 @@ from ..load.inquiry import deleting
 from ..load.mass_insert import mass_insert
 from ..load.verifying.unverifiable import check_names, check_template
 from ..outcome.errors import CommandError, TransportError
-from ..server.options import Options, Serialize, grouped
+from ..server.options import Options, Replicate, Serialize, grouped
 from ..server.preflight import Requirements
 from ..server.settings import Server
 from ..sources.blocking import write_all
@@ -178,10 +178,10 @@ def run(
             raise ValueError(error.args[0]) from None
         if texts:
             check_templates(texts)
-            if isinstance(load_options.mode, Serialize):
+            if isinstance(load_options.mode, Serialize | Replicate):
                 from ..encode.payload.creating import check_creating
 
-                check_creating(Template(*texts))
+                check_creating(Template(*texts), file=isinstance(load_options.mode, Replicate))
         if flags.dry_run:
             end.fields = {"dry_run": True}
         elif checkpoint is not None:

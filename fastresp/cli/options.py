@@ -177,8 +177,9 @@ checkpoint_clear = checkpoint_option(
 mode = mode_option(
     "--mode",
     "M",
-    "`merge`: combine adjacent commands; `serialize`: create whole new keys with RESTORE.",
-    type=click.Choice(["commands", "merge", "serialize"]),
+    "`merge`: combine adjacent commands; `serialize`: create whole new keys with RESTORE; "
+    "`replicate`: fill an empty server as its primary.",
+    type=click.Choice(["commands", "merge", "serialize", "replicate"]),
     default="commands",
 )
 exists = mode_option(
@@ -194,6 +195,13 @@ max_payload_bytes = mode_option(
     "Largest RESTORE of `serialize`, in bytes; commands add the rest of a larger key.",
     type=COUNT,
     show_default="32 MiB",
+)
+listen = mode_option(
+    "--listen",
+    "ADDRESS",
+    "With `replicate`, the address of this machine to which the server connects, such as "
+    "`10.0.0.5` or `10.0.0.5:7000`.",
+    show_default="the address that reaches the server, and a free port",
 )
 merge_items = mode_option(
     "--merge-items",
@@ -306,7 +314,7 @@ rows = together(
 )  # fmt: skip
 sending = together(
     server, connections, rate_limit, timeout, transport, mode, merge_items, merge_bytes, exists,
-    max_payload_bytes, on_error, max_errors, rejects,
+    max_payload_bytes, listen, on_error, max_errors, rejects,
 )  # fmt: skip
 copied = together(match, kind, rename, copy_exists, field_ttl)
 copy_target = together(connections, rate_limit, timeout, on_error, max_errors, rejects)

@@ -22,16 +22,17 @@ from ..resp.slots import Rules
 from ..resp.split import arguments
 from ..server.answers import Answers
 from ..server.cluster import Topology
-from ..server.options import Merge, Nulls, Options, Serialize
+from ..server.options import Merge, Nulls, Options, Replicate, Serialize
 from ..server.preflight import RESTORE, Requirements
 from ..server.settings import Server, ServerLike
 from ..server.threads import in_parallel
 from ..sources.chunks import serializer
-from ..sources.source import Encoder, encoding, released
+from ..sources.source import Encoder, encoding, known_rows, released
 from ..transports.locating import naming_place
 from .inquiry import Inquiry, inquire, merged
 from .memory_estimate import Estimate, Model
-from .progress import fraction_read, known_rows
+from .progress import fraction_read
+from .replication import check_target
 from .slot_shares import Command, SlotShares, slot_shares
 
 __all__ = ["DryRun", "Inquiry", "Node", "Sample", "dry_run", "take_sample"]
@@ -143,7 +144,7 @@ def dry_run(
     *,
     nulls: Nulls = "auto",
     timeout: float | None = 30.0,
-    mode: Merge | Serialize | None = None,
+    mode: Merge | Serialize | Replicate | None = None,
 ) -> DryRun:
     """Encode the first 1,000 rows and check them against the server, without changing the server.
 
@@ -157,8 +158,9 @@ def dry_run(
             serialised.
     """
     serialize = mode if isinstance(mode, Serialize) else None
-    if serialize:
-        check_creating(template)
+    replicate = isinstance(mode, Replicate)
+    if serialize or replicate:
+        check_creating(template, file=replicate)
     sample = take_sample(data, template, nulls=nulls, serialize=serialize is not None)
     where = Server(server, Requirements(nodes=True))
     parts: SlotShares | None = None
@@ -179,8 +181,8 @@ def dry_run(
     except TransportError as error:
         inquiry = Inquiry(unreachable=error.args[0])
     else:
-        inquiry.rejected = _rejected(template, server, timeout, serialize)
-    if serialize:  # the load creates whole keys
+        inquiry.rejected = _rejected(template, server, timeout, mode)
+    if serialize or replicate:  # the load creates whole keys
         inquiry.wrong_types = []
     if not serialize or serialize.exists != "error":
         inquiry.existing = []
@@ -323,17 +325,19 @@ def _rejected(
     template: Template | None,
     server: ServerLike,
     timeout: float | None,
-    serialize: Serialize | None,
+    mode: Merge | Serialize | Replicate | None,
 ) -> str:
     """Return why the server would reject the template's commands; empty if it accepts them."""
     needs = Requirements.of(template, nodes=True)
-    if serialize:
+    if isinstance(mode, Serialize):
         needs = replace(needs, commands=(*needs.commands, RESTORE))
     try:
-        if needs.commands:
+        if isinstance(mode, Replicate):
+            check_target(server, timeout)
+        elif needs.commands:
             answers = Server(server, needs).ask(timeout)
-            if serialize:
-                serializer(serialize, 1, answers)
+            if isinstance(mode, Serialize):
+                serializer(mode, 1, answers)
     except (CommandError, TransportError) as error:
         message: str = error.args[0]
         return message

@@ -19,12 +19,12 @@ from ..encode.script import resending_of
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import is_own, on_fork
-from ..server.options import FSYNC, Merge, Options, Serialize
+from ..server.options import FSYNC, Merge, Options, Replicate, Serialize
 from ..server.preflight import RESTORE, Requirements, commands_over_any_keys
 from ..server.settings import as_server
 from ..sources.chunks import Chunks
 from ..sources.pushed import Pushed
-from ..sources.source import place_of
+from ..sources.source import known_rows, place_of
 from ..transports.base import Transport, add_report
 from ..transports.connection import LostConnection
 from ..transports.driver import (
@@ -243,6 +243,10 @@ class Load:
 
     def _transport(self, policy: ErrorPolicy) -> Transport:
         options, template = self.options, self.chunks.template
+        if isinstance(options.mode, Replicate):
+            from .replication import Replication
+
+            return Replication(options, template, known_rows(self.chunks.data))
         needs = Requirements.of(
             template,
             nodes=True,

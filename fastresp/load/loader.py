@@ -34,6 +34,7 @@ from ..server.options import (
     Progress,
     RateLimit,
     Rejects,
+    Replicate,
 )
 from ..server.settings import ServerLike
 from ..sources.chunks import Chunks
@@ -184,6 +185,11 @@ class BaseLoader:
 
     def __init__(self, template: TemplateLike, options: Options, choose: Choose) -> None:
         self._template = as_template(template)
+        if isinstance(options.mode, Replicate):
+            raise ValueError(
+                "a loader can't use mode='replicate': the server reads all keys at the end; use "
+                "mass_insert, or mode='serialize'"
+            )
         self._options = options
         self._choose = choose
         self._state = "new"

@@ -112,7 +112,8 @@ def mass_insert(
             as the text that ``pack`` returns for them, and all others are errors. Not called for
             None or for columns, which contain no Python objects.
         mode: ``"commands"`` sends the commands unchanged; ``"merge"`` or a ``Merge`` combines
-            adjacent commands; ``"serialize"`` or a ``Serialize`` creates whole keys with RESTORE.
+            adjacent commands; ``"serialize"`` or a ``Serialize`` creates whole keys with RESTORE;
+            ``"replicate"`` or a ``Replicate`` has an empty server load an RDB file as a replica.
         retry: which commands to resend after a lost connection, if they are unanswered and so may
             have run: ``"never"``; ``"idempotent"``: only idempotent ones (SET, HSET, SADD, ZADD,
             DEL, but not RPUSH or INCR); ``"always"``. Commands that are not resent are in doubt,

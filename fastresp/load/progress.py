@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,10 +10,11 @@ from typing import Any
 from ..outcome.report import Report, counted
 from ..server.forks import is_own, on_fork
 from ..server.options import Progress
+from ..sources.source import known_rows
 from ..transports.driver import Steps
 from .load import Feature, Load
 
-__all__ = ["ShownProgress", "counting", "fraction_read", "known_rows", "reporting"]
+__all__ = ["ShownProgress", "counting", "fraction_read", "reporting"]
 
 # Interval between updates of the bar. rich computes the speed from the last 1,000 updates, or from
 # the updates of the last 30 seconds.
@@ -86,13 +86,6 @@ def counting(shown: bool) -> Iterator[Callable[[int, int], object]]:
         yield lambda rows, size: bar.update(
             task, description=f"{counted(rows, 'row')}  {size / 1e6:,.1f} MB"
         )
-
-
-def known_rows(data: Any) -> int | None:
-    """Return a source's number of rows; None if unknown. Call before any row is consumed."""
-    # Look at the type: a data frame may have a column named "rows".
-    rows = data.rows if hasattr(type(data), "rows") else None
-    return rows if isinstance(rows, int) else operator.length_hint(data) or None
 
 
 def fraction_read(data: Any) -> float | None:

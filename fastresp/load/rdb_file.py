@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterable
 from struct import pack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..encode.payload.duplicates import MAX_KEYS, Keys, split
 from ..encode.payload.format import Format, checksum, shifted
@@ -21,7 +21,9 @@ from .new_file import Output, new_file, told
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["RDB_VERSIONS", "check_version", "write_rdb"]
+__all__ = [
+    "EOF", "RDB_VERSIONS", "KeyLog", "add_records", "check_version", "header", "write_rdb",
+]  # fmt: skip
 
 # The versions that can be written, and the first Redis version that reads each.
 RDB_VERSIONS = {9: "6.2.0", 10: "7.0.0", 11: "7.2.0"}
@@ -31,6 +33,8 @@ MAX_KEY_BYTES = 512 << 20
 AUX, RESIZE_DB, SELECT_DB, EOF = b"\xfa", b"\xfb", b"\xfe", b"\xff"
 LENGTH_32 = b"\x80"
 MAX_COUNT = (1 << 32) - 1
+# Smaller lengths are encoded in one byte.
+SMALL = 64
 # Bytes per key in the log: see KeyLog.
 RECORD_BYTES = 16
 
@@ -74,31 +78,45 @@ def write_rdb(
         serializer = Serializer(
             Format(rdb_version), file=True, max_bytes=MAX_KEY_BYTES, keys=log.keys
         )
-        output.add(_header(rdb_version))
-        counts = output.size
-        output.add(_counts(0, 0))
+        start = header(rdb_version)
+        output.add(start)
+        counts = len(start) - len(NO_KEYS)
         for chunk in writer.chunks(source):
-            _add(output, serializer.serialize(chunk), row_keys.of_failing(serializer))
-        _add(output, serializer.finish(), row_keys.of_failing(serializer))
+            add_records(output, serializer.serialize(chunk), row_keys.of_failing(serializer))
+        add_records(output, serializer.finish(), row_keys.of_failing(serializer))
         log.check()
         output.add(EOF)
         _end(output, counts, _counts(serializer.key_count, serializer.expiring))
 
 
-def _add(output: Output, records: Iterable[Buffer], error: BaseException | None) -> None:
+class Records(Protocol):
+    """What the bytes of an RDB file are added to."""
+
+    def add(self, data: Buffer, /) -> None: ...
+
+
+def add_records(output: Records, records: Iterable[Buffer], error: BaseException | None) -> None:
+    """Add serialised keys; if ``error`` is given, raise it instead."""
     if error is not None:
         raise error
     for each in records:
         output.add(each)
 
 
-def _header(rdb_version: int) -> bytes:
-    """Return the bytes before the number of keys: version, auxiliary fields and database."""
+def header(rdb_version: int, database: int = 0, keys: int = 0, expiring: int = 0) -> bytes:
+    """Return the bytes before the first key.
+
+    Args:
+        rdb_version: a key of RDB_VERSIONS.
+        database: number of the database.
+        keys, expiring: about how many keys follow, and how many of them expire.
+    """
     facts = {"redis-ver": RDB_VERSIONS[rdb_version], "redis-bits": "64", "ctime": int(time.time())}
     fields = [_text(text) for fact in facts.items() for text in fact]
     pairs = zip(fields[::2], fields[1::2], strict=True)
     known = b"".join(AUX + name + value for name, value in pairs)
-    return b"REDIS%04d" % rdb_version + known + SELECT_DB + b"\0"
+    number = bytes([database]) if database < SMALL else LENGTH_32 + pack(">I", database)
+    return b"REDIS%04d" % rdb_version + known + SELECT_DB + number + _counts(keys, expiring)
 
 
 def _text(text: object) -> bytes:
@@ -113,10 +131,13 @@ def _counts(keys: int, expiring: int) -> bytes:
     return RESIZE_DB + b"".join(numbers)
 
 
+NO_KEYS = _counts(0, 0)
+
+
 def _end(output: Output, at: int, counts: bytes) -> None:
     """Fill in the numbers of keys, and write the checksum."""
     # The CRC is linear: XOR in the checksum of the bytes that the numbers change.
-    changed = bytes(a ^ b for a, b in zip(counts, _counts(0, 0), strict=True))
+    changed = bytes(a ^ b for a, b in zip(counts, NO_KEYS, strict=True))
     crc = output.crc ^ shifted(checksum(changed), output.size - at - len(counts))
     output.patch(at, counts)
     output.add(pack("<Q", crc))
@@ -142,7 +163,11 @@ class KeyLog:
         return self
 
     def __exit__(self, *error: object) -> None:
-        del self.keys  # break the reference cycle
+        self.close()
+
+    def close(self) -> None:
+        """Delete the log."""
+        self.keys = Keys()  # break the reference cycle
         if self._file is not None:
             self._file.close()
 

@@ -59,6 +59,7 @@ GROUPED = {
     "merge_bytes": ("mode", "Merge", "bytes"),
     "exists": ("mode", "Serialize", "exists"),
     "max_payload_bytes": ("mode", "Serialize", "max_bytes"),
+    "listen": ("mode", "Replicate", "listen"),
 }
 
 

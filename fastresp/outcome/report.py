@@ -148,6 +148,8 @@ class Report(Displayed):
         converted: number of values that ``copy()`` converted, as the target does not know their
             type.
         expiries_dropped: number of fields of hashes whose time to live ``copy()`` dropped.
+        keys: with ``mode="replicate"``, number of keys of the server after it has loaded the file,
+            as the server counts them; None if unknown.
         unsent: number of commands that were encoded but not sent, for example because the load
             failed.
         rows_in_doubt: the rows of commands in doubt, if the load continued: the connection was lost
@@ -185,6 +187,7 @@ class Report(Displayed):
     gone: int = 0
     converted: int = 0
     expiries_dropped: int = 0
+    keys: int | None = None
     unsent: int = 0
     rows_in_doubt: list[int] = field(default_factory=list)
     restarts: list[str] = field(default_factory=list)
@@ -304,6 +307,8 @@ class Report(Displayed):
             lines.append(
                 Message(f"{dropped} to live of fields dropped (", Hint("field_ttl", "drop"), ")")
             )
+        if self.keys is not None:
+            lines.append(f"the server has {counted(self.keys, 'key')}")
         lines += [f"{restart}: acknowledged commands may be lost" for restart in self.restarts]
         if self.waited_for:
             node, seconds = max(self.waited_for.items(), key=lambda each: each[1])

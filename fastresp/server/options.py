@@ -18,8 +18,8 @@ from .settings import Server, ServerLike
 
 __all__ = [
     "ACKNOWLEDGED", "FSYNC", "Checkpoint", "MaxErrors", "Merge", "Metrics", "Mode", "Nulls",
-    "Options", "Progress", "Rate", "RateLimit", "Rejects", "Serialize", "arguments_of",
-    "check_timeout", "grouped",
+    "Options", "Progress", "Rate", "RateLimit", "Rejects", "Replicate", "Serialize",
+    "arguments_of", "check_timeout", "grouped",
 ]  # fmt: skip
 
 RateLimit: TypeAlias = float | str | None
@@ -28,6 +28,8 @@ RateLimit: TypeAlias = float | str | None
 LIMIT = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{0,15})?)\s*([kKmMgGtT]?)(i?)[bB](?:/s)?\s*")
 # Mb and Gb usually mean bits.
 BITS = re.compile(r"[KMGT]i?b")
+# An address and, optionally, a port; an IPv6 address with a port is in brackets.
+LISTEN = re.compile(r"(?:(?P<host>[^\s:\[\]]+)|\[(?P<ipv6>[^\s\[\]]+)\])(?::(?P<port>[0-9]{1,5}))?")
 POWERS = ("", "k", "m", "g", "t")
 # Assumed size of a command, to convert commands per second to bytes per second.
 COMMAND_BYTES = 50
@@ -38,6 +40,12 @@ EXISTS = ("error", "replace", "skip")
 RETRIES = (None, "never", "idempotent", "always")
 TRANSPORTS = ("auto", "redis-cli", "socket")
 ACKNOWLEDGED, FSYNC = DURABILITIES = ("acknowledged", "fsync")
+SERIALIZE = Hint("mode", "serialize")
+# Options that have no meaning if the server loads an RDB file.
+NOT_REPLICATED = {
+    "transport", "max_errors", "rejects", "rate_limit", "connections", "retry", "durable",
+    "checkpoint", "import_source", "wait_index", "index_backlog",
+}  # fmt: skip
 MaxErrors: TypeAlias = int | str | None
 Nulls: TypeAlias = Literal["auto", "skip", "empty", "error", "delete"]
 Progress: TypeAlias = bool | Callable[[Report], object] | None
@@ -174,11 +182,50 @@ class Serialize:
         _check_counts(max_payload_bytes=self.max_bytes)
 
 
-Mode: TypeAlias = Literal["commands", "merge", "serialize"] | Merge | Serialize
-MODES: dict[str, Merge | Serialize | None] = {
+@dataclass(frozen=True)
+class Replicate:
+    """Load an empty server as its primary: the server becomes a replica of this process.
+
+    The server reads all keys at once, as an RDB file, and is a primary again at the end. It is
+    loaded completely or stays empty. Commands as for ``dump(format="rdb")``.
+
+    Attributes:
+        listen: the address of this machine to which the server connects, such as
+            ``"10.0.0.5"`` or ``"10.0.0.5:7000"``; None for the address of this machine in the
+            connection to the server. Without a port, the system chooses one.
+
+    Raises:
+        ValueError: ``listen`` is not an address.
+    """
+
+    listen: str | None = None
+
+    def __post_init__(self) -> None:
+        valid = self.listen is None or (
+            isinstance(self.listen, str)
+            and LISTEN.fullmatch(self.listen) is not None
+            and self.address[0] not in ("0.0.0.0", "::")
+        )
+        example = "an address that the server can connect to, such as '10.0.0.5:7000'"
+        _check("listen", self.listen, valid, example)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host, empty to choose one, and the port, 0 to choose one."""
+        found = LISTEN.fullmatch(self.listen or "")
+        if found is None:
+            return "", 0
+        return found["host"] or found["ipv6"], int(found["port"] or 0)
+
+
+Mode: TypeAlias = (
+    Literal["commands", "merge", "serialize", "replicate"] | Merge | Serialize | Replicate
+)
+MODES: dict[str, Merge | Serialize | Replicate | None] = {
     "commands": None,
     "merge": Merge(),
     "serialize": Serialize(),
+    "replicate": Replicate(),
 }
 
 
@@ -225,7 +272,7 @@ class Checkpoint:
         return (self.resume or self.take_over) and not self.clear
 
 
-CLASSES = {each.__name__: each for each in (Checkpoint, Merge, Serialize)}
+CLASSES = {each.__name__: each for each in (Checkpoint, Merge, Replicate, Serialize)}
 
 
 def grouped(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,12 +302,15 @@ def grouped(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def as_mode(mode: Mode | None) -> Merge | Serialize | None:
+def as_mode(mode: Mode | None) -> Merge | Serialize | Replicate | None:
     """Return the options of a mode; None if commands are sent unchanged."""
-    if mode is None or isinstance(mode, Merge | Serialize):
+    if mode is None or isinstance(mode, Merge | Serialize | Replicate):
         return mode
     if not isinstance(mode, str) or mode not in MODES:
-        words = "mode must be 'commands', 'merge', 'serialize', a Merge or a Serialize"
+        words = (
+            "mode must be 'commands', 'merge', 'serialize', 'replicate', a Merge, a Serialize or a "
+            "Replicate"
+        )
         raise ValueError(f"{words}, not {mode!r}")
     return MODES[mode]
 
@@ -298,7 +348,7 @@ class Options:
     metrics: Metrics = None
     import_source: bool = False
     default: Callable[[Any], Any] | None = None
-    mode: Merge | Serialize | None = None
+    mode: Merge | Serialize | Replicate | None = None
     retry: str | None = None
     durable: str | int = ACKNOWLEDGED
     checkpoint: Checkpoint | None = None
@@ -323,6 +373,8 @@ class Options:
         valid = self.index_backlog is None or _is_count(self.index_backlog, 1)
         self._check("index_backlog", valid, "a whole number of documents of 1 or more")
         _check_flags(wait_index=self.wait_index, import_source=self.import_source)
+        if isinstance(self.mode, Replicate):
+            self._check_replicate()
         if self.nulls == "delete" and isinstance(self.mode, Serialize):
             whole = Message(Hint("mode", "serialize"), " makes whole keys; use ")
             how = Message(Hint("exists", "replace"), " instead of ", Hint("nulls", "delete"))
@@ -330,6 +382,18 @@ class Options:
 
     def _check(self, option: str, valid: bool, requirement: str) -> None:
         _check(option, getattr(self, option), valid, requirement)
+
+    def _check_replicate(self) -> None:
+        """Refuse options about commands and replies, since there are none."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            used = each.name in NOT_REPLICATED and value not in (each.default, "socket", "never")
+            if used or value == "delete":
+                words = ", which sends no commands; leave it out, or use "
+                mode = Hint("mode", self.mode_name, "with")
+                raise ValueError(
+                    Message(Hint(each.name), " can't be used ", mode, words, SERIALIZE)
+                )
 
     def _check_transport(self) -> None:
         if self.transport not in TRANSPORTS:
@@ -371,9 +435,9 @@ class Options:
     @property
     def mode_name(self) -> str:
         """The name of the mode."""
-        if isinstance(self.mode, Merge):
-            return "merge"
-        return "commands" if self.mode is None else "serialize"
+        kinds = ((name, type(mode)) for name, mode in MODES.items() if mode is not None)
+        found = (name for name, kind in kinds if isinstance(self.mode, kind))
+        return next(found, "commands")
 
 
 def check_timeout(seconds: float | None) -> None:

@@ -17,7 +17,7 @@ from ..load.commands import is_idempotent
 from ..outcome.errors import CheckpointError, TemplateError
 from ..outcome.messages import GROUPED, LINE_SHOWN, Message, shortened
 from ..outcome.tracebacks import public
-from ..server.options import Checkpoint, Options, Serialize, grouped
+from ..server.options import Checkpoint, Options, Replicate, Serialize, grouped
 from ..server.preflight import Requirements
 from ..server.settings import Server
 from ..server.url_or_client import with_password
@@ -128,6 +128,11 @@ class Sink:
     def _check_attempts(self) -> None:
         """Refuse commands and options that are not safe if a task runs a second time."""
         options = self._options
+        if isinstance(options.mode, Replicate):
+            raise ValueError(
+                "a sink can't use mode='replicate', which needs an empty server for each load; use "
+                "mode='serialize'"
+            )
         if self.exactly_once is not None:
             if isinstance(options.mode, Serialize):
                 raise CheckpointError(

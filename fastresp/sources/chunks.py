@@ -23,7 +23,7 @@ from ..resp.slots import Rules
 from ..resp.transactions import Batcher, Gatherer
 from ..server.answers import Answers
 from ..server.forks import Inherited, is_own, on_fork
-from ..server.options import Merge, Options, Rate, Serialize
+from ..server.options import Merge, Options, Rate, Replicate, Serialize
 from .entries import Entries
 from .files import Table
 from .files.resp import RespFile
@@ -78,10 +78,10 @@ class Chunks:
         self.data = data
         self.template = template
         self.options = options
-        if isinstance(options.mode, Serialize):
+        if isinstance(options.mode, Serialize | Replicate):
             from ..encode.payload.creating import check_creating
 
-            check_creating(template)
+            check_creating(template, file=isinstance(options.mode, Replicate))
         self._blocks = (
             hasattr(data, "__arrow_c_stream__")
             or hasattr(data, "__arrow_c_array__")

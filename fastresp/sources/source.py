@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from .several_tables import frames_of
 
 __all__ = [
     "Data", "Encoder", "as_source", "encoding", "fewer_rows", "files_of", "is_columns",
-    "lines_of", "place_of", "release", "released", "row_writer",
+    "known_rows", "lines_of", "place_of", "release", "released", "row_writer",
 ]  # fmt: skip
 
 # The minimum size of a chunk with a rate limit: a few rows, so that not every row is a chunk.
@@ -319,6 +320,13 @@ def release(source: Any) -> None:
     """Release the columns of a source; do nothing for rows, which belong to the user."""
     if is_columns(source):
         source.release_columns()
+
+
+def known_rows(data: Any) -> int | None:
+    """Return a source's number of rows; None if unknown. Call before any row is consumed."""
+    # Look at the type: a data frame may have a column named "rows".
+    rows = data.rows if hasattr(type(data), "rows") else None
+    return rows if isinstance(rows, int) else operator.length_hint(data) or None
 
 
 def files_of(data: Any) -> list[str]:

@@ -21,12 +21,12 @@ import fastresp
 from fastresp.load.progress import (
     fraction_done,
     fraction_read,
-    known_rows,
     reporting,
 )
 from fastresp.outcome.report import Report
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import grouped
+from fastresp.sources.source import known_rows
 
 
 class Stream:

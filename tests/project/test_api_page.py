@@ -30,6 +30,7 @@ INTERNAL = {
     "FastrespError": "hints message",
     "Hashes": "begin count with_ttl",
     "ProtocolError": "message",
+    "Replicate": "address",
     "RedisCli": "connecting finishing flush kill limited made running stop writing",
     "Report": "count_error message uncount_error",
     "RespFile": "blocks check fraction summary",

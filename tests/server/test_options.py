@@ -14,9 +14,9 @@ import fastresp
 from fastresp.cli import options
 from fastresp.load.verifying.verify import VerifyOptions
 from fastresp.outcome.messages import GROUPED, Hint
-from fastresp.server.options import Checkpoint, Merge, Options, Serialize, grouped
+from fastresp.server.options import Checkpoint, Merge, Options, Replicate, Serialize, grouped
 
-CLASSES: tuple[type[Any], ...] = (Checkpoint, Merge, Serialize)
+CLASSES: tuple[type[Any], ...] = (Checkpoint, Merge, Replicate, Serialize)
 
 
 def test_every_argument_has_one_flat_name() -> None:
@@ -39,6 +39,7 @@ def test_the_command_line_has_the_flat_names() -> None:
         ({"mode": "merge", "merge_items": 5, "merge_bytes": 6}, Options(mode=Merge(5, 6))),
         ({"mode": "serialize", "exists": "skip"}, Options(mode=Serialize("skip"))),
         ({"mode": "serialize", "max_payload_bytes": 7}, Options(mode=Serialize(max_bytes=7))),
+        ({"mode": "replicate", "listen": "a:1"}, Options(mode=Replicate("a:1"))),
         ({"mode": Merge(5), "merge_bytes": 6}, Options(mode=Merge(5, 6))),
         ({"checkpoint": "a"}, Options(checkpoint=Checkpoint("a"))),
         (
@@ -89,7 +90,8 @@ def test_hints(hint: Hint, python: str, flat: str) -> None:
 
 
 def test_public_names() -> None:
-    assert [fastresp.Checkpoint, fastresp.Merge, fastresp.Serialize] == list(CLASSES)
+    names = ["Checkpoint", "Merge", "Replicate", "Serialize"]
+    assert [getattr(fastresp, name) for name in names] == list(CLASSES)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,248 @@
+"""The server of a load by replication: checks, REPLICAOF, its state, and its return to a primary.
+
+Source of the fields of INFO and of the settings: replication.c and config.c of Redis and Valkey.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import redis
+
+from ..outcome.errors import FastrespError, TransportError
+from ..outcome.messages import Hint, Message, message_of
+from ..outcome.report import counted
+from ..server.answers import Answers
+from ..server.connection_setup import call
+from ..server.preflight import SampleCommand
+from ..server.reply_parser import fields_of, integer_of, parse_info, stats_of
+from ..server.settings import ASK_TIMEOUT_S, Server
+from ..transports.signals import Undisturbed
+
+__all__ = ["REPLICAOF", "Keyspace", "Replica"]
+
+REPLICAOF = SampleCommand((b"REPLICAOF", b"NO", b"ONE"), fixed_length=True, subcommand=False)
+# Sentinels subscribe to this channel of each server that they monitor.
+SENTINEL_CHANNEL = b"__sentinel__:hello"
+# Settings of the server that a load by replication needs, and why.
+SETTINGS = {
+    b"repl-diskless-load": (b"disabled", "the server would load keys before all are checked"),
+    b"replica-read-only": (b"yes", "other clients could write keys that the load then deletes"),
+    b"tls-replication": (b"no", "fastresp has no certificate for the server's connection"),
+}
+# Seconds between two attempts to make the server a primary again.
+RETRY_S = 0.1
+
+
+class Keyspace(NamedTuple):
+    """The numbers of keys, and of keys with a time to live, of a database."""
+
+    keys: int
+    expiring: int
+
+    @classmethod
+    def of(cls, info: dict[str, str]) -> dict[int, Keyspace]:
+        """Return the databases that have keys, by number, from the fields of INFO."""
+        found = stats_of(info, "db").items()
+        return {
+            int(number): cls(int(stats.get("keys", "0")), int(stats.get("expires", "0")))
+            for number, stats in found
+            if number.isdecimal()
+        }
+
+
+class Replica:
+    """A server that becomes our replica, and then a primary again.
+
+    Args:
+        server: the server.
+        connection: a redis-py connection to it.
+        answers: its answers about itself.
+        timeout: seconds without progress after which to give up; None to wait forever.
+
+    Attributes:
+        attached: whether REPLICAOF may have been sent, so that the server may be our replica.
+        replication_id: the server's replication ID before REPLICAOF, which its PSYNC names.
+        keyspace: the keys when the server became a primary again; None if unknown.
+    """
+
+    def __init__(
+        self, server: Server, connection: Any, answers: Answers, timeout: float | None
+    ) -> None:
+        self.server = server
+        self.attached = False
+        self.replication_id = ""
+        self.keyspace: dict[int, Keyspace] | None = None
+        self._connection = connection
+        self._answers = answers
+        self._timeout = timeout
+        self._primary = ("", "")
+
+    @property
+    def local_address(self) -> str:
+        """The address of this machine in the connection to the server."""
+        address = self._connection._sock.getsockname()
+        return str(address[0]) if isinstance(address, tuple) else "127.0.0.1"
+
+    def check(self) -> None:
+        """Check that a load by replication deletes nothing and disturbs no other server.
+
+        Raises:
+            TransportError: the server can't be loaded by replication.
+        """
+        try:
+            info = self.info()
+            settings = fields_of(self._call("CONFIG", "GET", "*repl*"))
+            sentinels = self._call("PUBSUB", "NUMSUB", SENTINEL_CHANNEL)
+        except redis.ResponseError as error:
+            advice = "allow it with ACL SETUSER ... +info +config|get +pubsub|numsub +replicaof"
+            raise self.refusal(str(error), advice) from error
+        for reason in self._refusals(info):
+            raise self.refusal(*reason)
+        if integer_of("PUBSUB NUMSUB", fields_of(sentinels).get(SENTINEL_CHANNEL)):
+            raise self.refusal(
+                "Sentinel monitors it, and would replace it meanwhile", "remove it from Sentinel"
+            )
+        for name, (needed, why) in SETTINGS.items():
+            found = settings.get(name, needed)
+            if found != needed:
+                option, value = name.decode(), found.decode(errors="replace")
+                change = f"run CONFIG SET {option} {needed.decode()} for the load"
+                raise self.refusal(f"its {option} is {value}, so {why}", change)
+
+    def _refusals(self, info: dict[str, str]) -> Iterator[tuple[str, str]]:
+        """Yield why a load would delete or disturb something, and what to do."""
+        if info.get("cluster_enabled") == "1":
+            yield "it is a node of a cluster", ""
+        elif info.get("role") != "master":
+            primary = f"{info.get('master_host')}:{info.get('master_port')}"
+            yield "it is a replica", f"load into its primary {primary}"
+        if info.get("connected_slaves", "0") != "0":
+            noun = counted(int(info["connected_slaves"]), "replica")
+            yield f"it has {noun}, whose data would be replaced", "run REPLICAOF NO ONE on each"
+        yield from self._contents(info)
+        if info.get("number_of_libraries", "0") != "0":
+            yield "it has libraries of functions, which would be deleted", ""
+        if self._answers.indexes:
+            yield "it has search indexes, which would be deleted", ""
+
+    def _contents(self, info: dict[str, str]) -> Iterator[tuple[str, str]]:
+        for number, stats in Keyspace.of(info).items():
+            keys = counted(stats.keys, "key")
+            reason = f"its database {number} has {keys}, and all data would be deleted"
+            yield reason, "load into an empty server"
+
+    def refusal(self, reason: str, advice: str = "") -> TransportError:
+        """Return the exception for a server that can't be loaded by replication."""
+        advice = advice and f"{advice}, or "
+        start = f"can't load {self.server} by replication: {reason}; {advice}use "
+        return TransportError(Message(start, Hint("mode", "serialize"), " (nothing was loaded)"))
+
+    def attach(self, host: str, port: int) -> None:
+        """Make the server a replica of this address.
+
+        From then on it refuses writes of other clients, so that it stays empty.
+
+        Raises:
+            TransportError: the server refuses it, or has keys now.
+        """
+        self.replication_id = self.info().get("master_replid", "")
+        self._primary = host, str(port)
+        self.attached = True
+        try:
+            self._call("REPLICAOF", host, str(port))
+        except redis.ResponseError as error:
+            self.attached = False
+            raise self.refusal(str(error), "allow REPLICAOF") from error
+        for reason in self._contents(self.info()):
+            raise self.refusal(*reason)
+
+    def info(self) -> dict[str, str]:
+        """Return the fields of INFO; raises as ``_call()`` does."""
+        return parse_info(self._call("INFO"))
+
+    def release(self) -> None:
+        """Make the server a primary again, if it is our replica.
+
+        While it loads the data, it refuses REPLICAOF, and this waits.
+
+        Raises:
+            TransportError: this was not possible; the server may still be a replica.
+        """
+        moved, last = time.monotonic(), ""
+        while self.attached:
+            try:
+                last, before = self.release_now(), last
+                moved = time.monotonic() if last != before else moved
+                error: Exception | None = None
+            except (FastrespError, redis.ResponseError) as caught:
+                error = caught
+            if self.attached:
+                if self._timeout is not None and time.monotonic() - moved > self._timeout:
+                    raise TransportError(self._still_attached(error)) from error
+                time.sleep(RETRY_S)
+
+    def release_now(self) -> str:
+        """Try once to make the server a primary again.
+
+        Signals are delayed meanwhile. If the server loads data, return how much it has loaded.
+        """
+        with Undisturbed():
+            info = self.info()
+            if info.get("loading") == "1":
+                return info.get("loading_loaded_bytes", "")
+            self.keyspace = Keyspace.of(info)
+            primary = info.get("master_host"), info.get("master_port")
+            if info.get("role") == "slave" and primary == self._primary:
+                self._call("REPLICAOF", "NO", "ONE")
+            self.attached = False
+        return ""
+
+    def _still_attached(self, error: Exception | None) -> Message:
+        place = ":".join(self._primary)
+        return Message(
+            f"can't make {self.server} a primary again: ",
+            "it still loads data" if error is None else message_of(error),
+            f" (it may still be a replica of {place}; if so, send it REPLICAOF NO ONE)",
+        )
+
+    def evicting(self) -> str:
+        """Return a warning if the server will evict some of the loaded keys; "" otherwise."""
+        info = self.info()
+        most, used = int(info.get("maxmemory", "0")), int(info.get("used_memory", "0"))
+        policy = info.get("maxmemory_policy", "noeviction")
+        if not most or used <= most:
+            return ""
+        return (
+            f"{self.server} uses {used:,} bytes of memory, more than its maxmemory of {most:,} "
+            f"(policy {policy}): raise it, or keys are evicted or writes refused"
+        )
+
+    def disconnect(self) -> None:
+        """Close the connection; later calls open another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()
+
+    def _call(self, *command: str | bytes) -> Any:
+        """Return the reply to a command; after a lost connection, over a new connection.
+
+        Raises:
+            redis.ResponseError: an error reply.
+            TransportError: the connection can't be opened, or is lost.
+        """
+        if self._connection is None:
+            seconds = self._timeout or ASK_TIMEOUT_S
+            self._connection = self.server.connect(min(seconds, ASK_TIMEOUT_S))
+        try:
+            return call(self._connection, *command)
+        except redis.ResponseError:
+            raise
+        except (redis.RedisError, OSError) as error:
+            self.disconnect()
+            raise self.server.failure(error) from error
+        except BaseException:
+            self.disconnect()  # the reply was not read
+            raise

@@ -1,0 +1,297 @@
+"""A primary's end of the replication protocol: accept a replica, and send it an RDB file."""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import os
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from secrets import token_hex
+from struct import pack
+from typing import TYPE_CHECKING
+
+from ..encode.payload.format import checksum
+from ..outcome.errors import ProtocolError, TransportError, TransportTimeout
+from ..outcome.messages import Hint, Message
+from ..outcome.report import counted, size_text
+from ..resp.read import ReplyReader
+from ..server.descriptors import POLLIN, POLLOUT, needed_for, new_poll
+from ..server.forks import on_fork
+from .rdb_file import EOF
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["ReplicaLink"]
+
+# The largest command of a connection that is not accepted yet, and the number of such connections.
+COMMAND_BYTES = 4096
+MAX_PEERS = 16
+# Milliseconds between checks for an interruption.
+TICK_MS = 200
+READ_BYTES = 1 << 16
+
+
+class Stranger(Exception):
+    """A connection to our port is not from the server that we load."""
+
+
+class Peer:
+    """A connection to our port, until it proves that it is from the server.
+
+    A server that becomes a replica names its own replication ID in PSYNC. The ID is random, and
+    only users with permission for INFO can read it.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self._reader = ReplyReader(max_reply_bytes=COMMAND_BYTES)
+
+    def accepted(self, replication_id: str) -> bool:
+        """Answer the commands that have arrived; return whether PSYNC was the last of them.
+
+        Raises:
+            Stranger: the connection is closed, or not from the server.
+        """
+        try:
+            data = self.connection.recv(COMMAND_BYTES)
+            self._reader.feed(data)
+            for command in self._reader.take():
+                if self._is_psync(command, replication_id):
+                    return True
+            if not data:
+                raise Stranger
+        except BlockingIOError:
+            pass
+        except (OSError, ProtocolError) as error:
+            raise Stranger from error
+        return False
+
+    def _is_psync(self, command: object, replication_id: str) -> bool:
+        """Answer a command; return whether it is the server's PSYNC."""
+        match command:
+            case [bytes(name)] if name.upper() == b"PING":
+                self.connection.send(b"+PONG\r\n")
+            case [bytes(name), *_] if name.upper() in (b"AUTH", b"REPLCONF"):
+                self.connection.send(b"+OK\r\n")
+            case [bytes(name), bytes(found), *_] if name.upper() == b"PSYNC":
+                if not hmac.compare_digest(found, replication_id.encode()):
+                    raise Stranger
+                return True
+            case _:
+                raise Stranger
+        return False
+
+
+class ReplicaLink:
+    """Listens for the server, and streams an RDB file to it.
+
+    Args:
+        host: the address to listen on.
+        port: the port; 0 for any free port.
+        timeout: seconds without progress after which to give up; None to wait forever.
+
+    Attributes:
+        host, port: the address that the server connects to.
+        size: number of bytes of the RDB file that were sent.
+        complete: whether the whole file was sent.
+        loaded: whether the server has said that it has loaded the file.
+        interrupted: whether to give up at the next wait; set by ``interrupt()``.
+
+    Raises:
+        TransportError: the address can't be used.
+    """
+
+    def __init__(self, host: str, port: int, timeout: float | None) -> None:
+        self.host = host
+        self.size = 0
+        self.complete = self.loaded = self.interrupted = False
+        self._timeout = timeout
+        self._crc = 0
+        self._mark = token_hex(20).encode()
+        self._peers: list[Peer] = []
+        self._refused = 0
+        self._socket: socket.socket | None = None
+        self._reader = ReplyReader(max_reply_bytes=COMMAND_BYTES)
+        self._moved = time.monotonic()
+        self._pause = 0.0  # seconds of the longest pause with nothing to send
+        self._listener: socket.socket | None = _listening(host, port)
+        self.port: int = self._listener.getsockname()[1]
+        on_fork(self, ReplicaLink.close)
+
+    def interrupt(self) -> None:
+        """End the current wait of another thread."""
+        self.interrupted = True
+
+    def close(self) -> None:
+        """Close all sockets; a server that has not received the whole file then drops it."""
+        for each in (self._listener, self._socket, *(peer.connection for peer in self._peers)):
+            if each is not None:
+                each.close()
+        self._listener, self._peers = None, []
+
+    def accept(self, replication_id: str) -> None:
+        """Wait for the server's PSYNC, and begin to send the file.
+
+        Raises:
+            TransportTimeout: the server does not connect.
+        """
+        assert self._listener is not None
+        self._moved = time.monotonic()
+        while self._socket is None:
+            ready = self._poll([self._listener, *(peer.connection for peer in self._peers)], 0)
+            for peer in [each for each in self._peers if each.connection.fileno() in ready]:
+                with suppress(Stranger):
+                    if peer.accepted(replication_id):
+                        self._socket = peer.connection
+                        break
+                    continue
+                self._refused += 1
+                self._drop(peer)
+            if self._listener.fileno() in ready and self._socket is None:
+                self._welcome()
+            self._check_progress(self._not_connected)
+        self._peers = [peer for peer in self._peers if peer.connection is not self._socket]
+        for peer in self._peers[:]:
+            self._drop(peer)
+        self._listener.close()
+        self._send(b"+FULLRESYNC %s 0\r\n$EOF:%s\r\n" % (token_hex(20).encode(), self._mark))
+
+    def _welcome(self) -> None:
+        """Add a new connection; if there are too many, drop the oldest."""
+        assert self._listener is not None
+        with suppress(BlockingIOError, ConnectionError):
+            self._peers.append(Peer(self._listener.accept()[0]))
+        if len(self._peers) > MAX_PEERS:
+            self._drop(self._peers[0])
+
+    def _drop(self, peer: Peer) -> None:
+        self._peers.remove(peer)
+        peer.connection.close()
+
+    def add(self, data: Buffer) -> None:
+        """Send a part of the file.
+
+        Raises:
+            TransportError: the server closed the connection.
+            TransportTimeout: the server does not read.
+        """
+        self._crc = checksum(data, self._crc)
+        self._send(data)
+        self.size += memoryview(data).nbytes
+
+    def end(self) -> None:
+        """Send the end of the file; raises as ``add()`` does."""
+        self.add(EOF)
+        self._send(pack("<Q", self._crc))
+        self.complete = True  # from now on, the server may load the file
+        self._send(self._mark)
+
+    def look(self) -> bool:
+        """Wait a moment for the server to load the file; return whether it has loaded it.
+
+        Raises:
+            TransportError: the server closed the connection.
+        """
+        self._wait(0)
+        return self.loaded
+
+    def _send(self, data: Buffer) -> None:
+        assert self._socket is not None
+        rest, now = memoryview(data).cast("B"), time.monotonic()
+        self._pause, self._moved = max(self._pause, now - self._moved), now
+        while rest:
+            try:
+                rest = rest[self._socket.send(rest) :]
+                self._moved = time.monotonic()
+            except BlockingIOError:
+                self._wait(POLLOUT)
+                self._check_progress(self._stalled)
+            except OSError as error:
+                raise self._lost(error) from error
+
+    def _wait(self, events: int) -> None:
+        """Wait at most TICK_MS for these events, or for input, which is read."""
+        assert self._socket is not None
+        if not self._poll([self._socket], events).get(self._socket.fileno(), 0) & ~POLLOUT:
+            return
+        try:
+            data = self._socket.recv(READ_BYTES)
+            # While it loads, the server sends newlines to show that it is alive.
+            self._reader.feed(data if self._reader.pending else data.lstrip(b"\n"))
+        except BlockingIOError:
+            return
+        except (OSError, ProtocolError) as error:
+            raise self._lost(error) from error
+        if not data:
+            raise self._lost(None)
+        for command in self._reader.take():
+            if isinstance(command, list) and b"ACK" in command:
+                self.loaded = self.complete
+
+    def _poll(self, sockets: Sequence[socket.socket], events: int) -> dict[int, int]:
+        poll = new_poll()
+        for each in sockets:
+            poll.register(each, POLLIN | events)
+        found = dict(poll.poll(TICK_MS))
+        if self.interrupted:
+            raise TransportError("the load by replication was interrupted")
+        return found
+
+    def _check_progress(self, message: Message) -> None:
+        if self._timeout is not None and time.monotonic() - self._moved > self._timeout:
+            raise TransportTimeout(message)
+
+    @property
+    def _not_connected(self) -> Message:
+        refused = f" ({counted(self._refused, 'other connection')} refused)" * bool(self._refused)
+        return Message(
+            f"the server did not connect to {self.host}:{self.port} within {self._timeout:g} s"
+            f"{refused}; check firewalls, and name an address of this machine that the server can "
+            "reach with ",
+            Hint("listen", ...),
+        )
+
+    @property
+    def _stalled(self) -> Message:
+        return Message(
+            f"the server has not read the RDB file for {self._timeout:g} s (a larger ",
+            Hint("timeout", ...),
+            " waits longer)",
+        )
+
+    def _lost(self, error: Exception | None) -> TransportError:
+        """Return the exception for a connection that the server closed."""
+        cause = "" if error is None else f": {error}"
+        if self.complete:
+            text = f"the server received the RDB file, and did not load it{cause}"
+            return TransportError(f"{text}; its log says why")
+        return TransportError(
+            f"the server closed its connection after {size_text(self.size)} of the RDB file"
+            f"{cause}; its log says why, such as a full disk, or no data for its repl-timeout (the "
+            f"longest pause of the source was {self._pause:,.0f} s)"
+        )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Open a socket that listens on an address; errors as for ReplicaLink."""
+    try:
+        with needed_for(f"can't listen on {host}"):
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            listener = socket.create_server(found[4][:2], family=found[0], backlog=MAX_PEERS)
+    except (OSError, OverflowError) as error:
+        if isinstance(error, TransportError):
+            raise
+        number = error.errno if isinstance(error, OSError) else None
+        reason = os.strerror(number) if number and number > 0 else str(error)
+        advice = (
+            f"name {'an' if number == errno.EADDRNOTAVAIL else 'another'} address of this machine"
+        )
+        text = f"can't listen on {host}:{port}: {reason}; {advice} with "
+        raise TransportError(Message(text, Hint("listen", ...))) from error
+    listener.setblocking(False)
+    return listener
