@@ -4,7 +4,7 @@ from .encoding cimport Word
 from .stored_values cimport Elements
 
 cdef enum:
-    # convert(): the key has no value any more, since all fields of the hash have expired.
+    # convert(): the key has expired with all fields of its hash.
     EXPIRED_VALUE = -2
 
 
@@ -12,6 +12,7 @@ cdef class Converter:
     cdef int version                    # the RDB version of the target
     cdef bint valkey                    # whether the target is Valkey
     cdef bint source_valkey
+    cdef bint checks                    # whether to check also values that need no conversion
     cdef bint drops                     # whether to drop times of expiry that the target can't keep
     cdef readonly Py_ssize_t dropped    # number of dropped times of expiry
     cdef readonly Py_ssize_t expired    # number of left out fields, which had expired
@@ -22,3 +23,4 @@ cdef class Converter:
     # call and as long as the data.
     cdef int convert(self, int kind, const char *data, Py_ssize_t size, Word *value) except -1
     cdef bint knows(self, int kind) noexcept nogil
+    cdef bint can_pass(self, int kind, const char *data, Py_ssize_t size) except -1

@@ -11,6 +11,7 @@ class Converter:
         valkey: bool,
         source_valkey: bool,
         field_ttl: Literal["keep", "drop"] = "keep",
+        check: bool = False,
     ) -> Converter: ...
     @property
     def dropped(self) -> int: ...

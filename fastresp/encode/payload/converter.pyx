@@ -5,11 +5,12 @@ from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.string cimport memcpy
 
 from ...resp.buffer cimport Buffer, append, capacity, make_room, take_back
-from .decoding cimport Cursor, read_number
+from .decoding cimport LISTPACK, Cursor, read_number
 from .encoding cimport (
     BINARY_SORTED_SET,
     ENTRY_ROOM,
     HASH_LISTPACK,
+    MODULE_VALUE,
     PLAIN_HASH,
     PLAIN_LIST,
     PLAIN_SET,
@@ -27,8 +28,8 @@ from .encoding cimport (
     read_integer,
 )
 from .format cimport read_score
-from .layouts cimport group_end, is_stream, layout_of, pass_part
-from .stored_values cimport Elements, first_byte, type_name, why_damaged
+from .layouts cimport form_of, group_end, is_stream, layout_of, pass_part
+from .stored_values cimport Elements, first_byte, largest_text, type_name, why_damaged
 
 import time
 
@@ -39,6 +40,8 @@ cdef enum:
     START_BYTES = 65536
     # Memory for a converted value that is kept for the next value.
     KEPT_BYTES = 1048576
+    # A listpack with an entry that is_disputed() has at least this number of bytes.
+    DISPUTED_BYTES = 16384
     # Before the items: their number, and the first time of expiry.
     ITEMS_ROOM = 32
 
@@ -58,12 +61,18 @@ cdef class Converter:
         field_ttl: what to do with the times to live of a hash's fields if the target does not
             support them: "keep" raises SourceError, "drop" drops them, and leaves out fields that
             have expired.
+        check: whether to check also values that need no conversion, down to each element. In a
+            file, no checksum protects a single value; most servers check only the checksum.
     """
 
-    def __cinit__(self, int version, *, bint valkey, bint source_valkey, str field_ttl="keep"):
+    def __cinit__(
+        self, int version, *, bint valkey, bint source_valkey, str field_ttl="keep",
+        bint check=False,
+    ):
         if field_ttl not in ("keep", "drop"):
             raise ValueError(f"field_ttl must be 'keep' or 'drop', not {field_ttl!r}")
         self.version, self.valkey, self.source_valkey = version, valkey, source_valkey
+        self.checks = check
         self.drops = field_ttl == "drop"
         self.elements = Elements()
         self.out = Buffer(START_BYTES)
@@ -96,7 +105,7 @@ cdef class Converter:
         cdef Buffer out = self.out
         if layout_of(kind) is NULL or (kind == VALKEY_TIMED_HASH and not self.source_valkey):
             raise SourceError(f"a value of the unknown type {kind}; fastresp can't convert it")
-        if self.knows(kind):
+        if self.can_pass(kind, data, size) and self.knows(kind):
             value.text, value.size = data, size
             return kind
         if capacity(&out.out) > KEPT_BYTES:
@@ -106,6 +115,33 @@ cdef class Converter:
             return put_stream(self, kind, data, size, value)
         return put_items(self, kind, data, size, value)
 
+    cdef bint can_pass(self, int kind, const char *data, Py_ssize_t size) except -1:
+        """Return whether all servers that know the type accept these bytes.
+
+        Redis up to 8.2 and Valkey 8.1 crash when they read a listpack of Valkey 9.1 with an entry
+        that is_disputed(); Valkey 9.1 refuses theirs.
+        """
+        cdef Elements elements = self.elements
+        cdef bint packed = form_of(kind) == LISTPACK
+        if not packed and not self.checks:
+            return True
+        if largest_text(kind, data, size) < DISPUTED_BYTES and not self.checks:
+            return True
+        if kind == MODULE_VALUE:
+            return True
+        if elements.open(kind, data, size):
+            with nogil:
+                while elements.next_item() == 1:
+                    pass
+        if elements.fault is not NULL:
+            raise elements.error()
+        if elements.node.disputed and is_stream(kind):
+            raise SourceError(
+                "a stream with a text of 16,378, 2,097,146 or 268,435,450 bytes, which servers "
+                "store in different ways; copy this key by value"
+            )
+        return not elements.node.disputed
+
 
 cdef int put_stream(
     Converter self, int kind, const char *data, Py_ssize_t size, Word *value
@@ -113,7 +149,7 @@ cdef int put_stream(
     """Write a stream without what the target does not know."""
     cdef int target = STREAM_2 if self.version >= 10 else STREAM_1
     cdef Cursor c
-    c.p, c.end, c.fault = data, data + size, NULL
+    c.p, c.end, c.fault, c.largest = data, data + size, NULL, 0
     if not copy_parts(self.out, &c, layout_of(kind), kind, target) or c.p != c.end:
         raise SourceError(why_damaged(kind, data, size))
     value.text, value.size = self.out.out.base, self.out.out.p - self.out.out.base
@@ -220,7 +256,7 @@ cdef int64_t first_expiry(Elements elements) noexcept nogil:
 cdef inline int64_t expiry_of(const Word *item) noexcept nogil:
     cdef int64_t expiry = -1
     read_integer(item[2].text, item[2].size, &expiry)
-    return expiry
+    return expiry or 1              # servers take 0 for a field that does not expire
 
 
 cdef bint put_item(Converter self, int target, int64_t first, const Word *item) except -1:

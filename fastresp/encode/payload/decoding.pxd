@@ -42,6 +42,7 @@ cdef struct Cursor:
     const char *p
     const char *end
     const char *fault
+    Py_ssize_t largest              # size of the largest text so far, after decompression
 
 
 # A text as it is stored: bytes, an integer, or bytes compressed with LZF.
@@ -145,6 +146,7 @@ cdef inline bint read_stored(Cursor *c, Stored *s) noexcept nogil:
     s.text = c.p
     s.size = <Py_ssize_t>size
     c.p += size
+    c.largest = max(c.largest, s.size, s.expanded)
     return True
 
 
@@ -211,6 +213,7 @@ cdef struct Packed:
     Py_ssize_t entries              # number of entries read
     Py_ssize_t counted              # number of entries by the header; -1 if unknown
     Py_ssize_t before               # of a ziplist, size of the last entry; of an intset, its width
+    bint disputed                   # whether is_disputed() was true for an entry
     Py_ssize_t tail                 # of a ziplist, offset of the last entry by the header
     bint is_value                   # of a zipmap, whether the next entry is a value
 
@@ -322,9 +325,11 @@ cdef inline int read_listpack_entry(Packed *f, Stored *s) noexcept nogil:
     if size < 128:
         if p[0] != size:
             return damaged(f, b"an entry with the wrong size")
-    elif not is_back_length(p, size, back):
-        back -= 1
-        if not is_disputed(s.size) or not is_back_length(p, size, back):
+    else:
+        if is_disputed(s.size):
+            f.disputed = True
+            back -= not is_back_length(p, size, back)
+        if not is_back_length(p, size, back):
             return damaged(f, b"an entry with the wrong size")
     f.p = p + back
     return True

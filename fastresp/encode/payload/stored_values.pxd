@@ -17,6 +17,9 @@ cdef enum:
 cdef Py_ssize_t value_end(int kind, const char *data, Py_ssize_t size) noexcept nogil
 # Return why a value is damaged, after value_end() returned DAMAGED.
 cdef str why_damaged(int kind, const char *data, Py_ssize_t size)
+# Return the size of the largest text of a value, after decompression. Raise SourceError if the
+# value is damaged, or has another size.
+cdef Py_ssize_t largest_text(int kind, const char *data, Py_ssize_t size) except -1
 # Return the type of a value as TYPE names it; "module" for values of modules.
 cdef str type_name(int kind)
 # Return the address of bytes, also if there are none.

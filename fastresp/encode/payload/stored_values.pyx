@@ -88,7 +88,7 @@ cdef str type_name(int kind):
 
 cdef Py_ssize_t pass_value(Cursor *c, int kind, const char *data, Py_ssize_t size) noexcept nogil:
     cdef const char *layout = layout_of(kind)
-    c.p, c.end, c.fault = data, data + size, NULL
+    c.p, c.end, c.fault, c.largest = data, data + size, NULL, 0
     if layout is NULL:
         c.fault = b"a value of an unknown type"
     elif pass_layout(c, layout, kind) is not NULL:
@@ -99,6 +99,16 @@ cdef Py_ssize_t pass_value(Cursor *c, int kind, const char *data, Py_ssize_t siz
 cdef Py_ssize_t value_end(int kind, const char *data, Py_ssize_t size) noexcept nogil:
     cdef Cursor c
     return pass_value(&c, kind, data, size)
+
+
+cdef Py_ssize_t largest_text(int kind, const char *data, Py_ssize_t size) except -1:
+    cdef Cursor c
+    cdef Py_ssize_t end = pass_value(&c, kind, data, size)
+    if end < 0:
+        raise SourceError(why_damaged(kind, data, size))
+    if end < size:
+        raise SourceError(f"a damaged {type_name(kind)}: it ends at byte {end:,} of {size:,}")
+    return c.largest
 
 
 cdef str why_damaged(int kind, const char *data, Py_ssize_t size):
@@ -115,7 +125,7 @@ cdef class Elements:
     """Reads the elements of a value, without Python objects.
 
     An item is an element of a list or set, a field and a value, a member and a score, or a field, a
-    value and a time of expiry in ms (-1 if it has none). A string is one item. In a stream, an
+    value and a time of expiry in ms (-1 for never). A string is one item. In a stream, an
     entry is an item of the ID and the number of fields, which is not trusted, followed by an item
     per field. The words of an item are valid until the next item is read.
     """
@@ -140,6 +150,7 @@ cdef class Elements:
         self.release(KEPT_BYTES)
         self.form = self.node.form = NO_FORM
         self.left = self.stream.fields = 0
+        self.node.disputed = False
         if layout is NULL or kind == MODULE_VALUE:
             self.fault = b"a value of this type has no elements"
             return False
@@ -399,14 +410,11 @@ def elements(int kind, const unsigned char[::1] data not None):
         SourceError: the value is damaged.
     """
     cdef const char *p = first_byte(data)
-    cdef Py_ssize_t size = data.shape[0], end = value_end(kind, p, size)
+    cdef Py_ssize_t size = data.shape[0]
     cdef Elements found = Elements()
     cdef Word word = Word(NULL, 0)
     cdef int more
-    if end == INCOMPLETE or end == DAMAGED:
-        raise SourceError(why_damaged(kind, p, size))
-    if end < size:
-        raise SourceError(f"a damaged {type_name(kind)}: it ends at byte {end:,} of {size:,}")
+    largest_text(kind, p, size)
     if not found.open(kind, p, size):
         raise found.error()
     items = []

@@ -2,7 +2,7 @@
 
 The listpack begins with the number of entries, of deleted entries and of shared names, these names,
 and 0. An entry is its flags, its ID (relative to the node's), the number of fields and the names
-unless it shares those of the node, the values, and the number of these words.
+unless it shares the node's names, the values, and the number of these words.
 Source: streamAppendItem() in t_stream.c of Redis.
 """
 
@@ -25,7 +25,7 @@ cdef extern from *:
 
 
 cdef struct StreamNode:
-    uint64_t ms                     # the ID that those of the entries are relative to
+    uint64_t ms                     # the ID that the IDs of the entries are relative to
     uint64_t sequence
     Packed names                    # at the first shared name
     int64_t shared                  # number of shared names

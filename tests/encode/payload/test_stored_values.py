@@ -55,10 +55,15 @@ def started(servers: ExitStack, name: str) -> redis.Redis:
     return redis.Redis.from_url(server.url)
 
 
+def payload(kind: int, value: bytes, target: str) -> bytes:
+    text = bytes([kind]) + value + struct.pack("<H", RDB_VERSIONS[target])
+    return text + struct.pack("<Q", checksum(text))
+
+
 def dumped(client: redis.Redis, key: bytes) -> tuple[int, bytes]:
     """Return the type and the bytes of a value."""
-    payload = client.dump(key)
-    return payload[0], payload[1:-FOOTER_BYTES]
+    found = client.dump(key)
+    return found[0], found[1:-FOOTER_BYTES]
 
 
 def filled(client: redis.Redis, compression: str) -> None:
@@ -137,9 +142,7 @@ def test_conversion(servers: ExitStack, source: str, target: str) -> None:
         else:
             found = keep.converted(form, value)
         assert found is not None
-        payload = bytes([found[0]]) + found[1] + struct.pack("<H", RDB_VERSIONS[target])
-        payload += struct.pack("<Q", checksum(payload))
-        writer.restore(key, max(at, 0), payload, absttl=True)
+        writer.restore(key, max(at, 0), payload(*found, target), absttl=True)
     assert differences(expected, contents(writer)) == []
     assert (drop.dropped > 0) == (RDB_VERSIONS[source] >= 12 > RDB_VERSIONS[target])
 
@@ -158,9 +161,46 @@ def test_disputed_sizes(size: int) -> None:
     old = entry(text)
     short = old[: size + 5] + bytes([127] + [255] * (len(back_length(size + 5)) - 2))
     for each in (old, short):
-        packed = struct.pack("<IH", 8 + len(each), 2) + each + b"\1\1\xff"
-        packed = struct.pack("<IH", len(packed), 2) + packed[6:]
-        assert elements(20, length(len(packed)) + packed) == [text, b"1"]
+        packed = struct.pack("<IH", 9 + len(each), 2) + each + b"\1\1\xff"
+        value = length(len(packed)) + packed
+        assert elements(20, value) == [text, b"1"]
+        for target in ("redis-8.2", "valkey-9.1"):
+            expected = length(2) + string(text) + string(b"1")
+            assert converter("valkey-9.1", target).converted(20, value) == (2, expected)
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("target", RDB_VERSIONS)
+@pytest.mark.parametrize("source", ["redis-7.0", "valkey-9.1"])
+def test_disputed_sizes_are_converted(servers: ExitStack, source: str, target: str) -> None:
+    """Older servers crash when they read such an entry of Valkey 9.1."""
+    reader, writer = started(servers, source), started(servers, target)
+    text = b"x" * DISPUTED[0]
+    reader.config_set("hash-max-listpack-value", 1 << 20)
+    reader.config_set("list-max-listpack-size", 100)
+    reader.hset("hash", mapping={"a": text, "b": "c"})
+    reader.rpush("list", "a", text, "c")
+    for key in reader.scan_iter():
+        kind, value = converter(source, target).converted(*dumped(reader, key)) or (0, b"")
+        writer.restore(key, 0, payload(kind, value, target))
+    assert differences(contents(reader), contents(writer)) == []
+    reader.xadd("stream", {"a": text})
+    with pytest.raises(SourceError, match=r"16,378.*; copy this key by value"):
+        converter(source, target).converted(*dumped(reader, b"stream"))
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_checks(check: bool) -> None:
+    """What is inside of a compact form is read only on request."""
+    damaged = b"\x09\x09\0\0\0\1\0\1\2\xff"
+    made = Converter(12, valkey=False, source_valkey=False, check=check)
+    if check:
+        with pytest.raises(SourceError, match="an entry with the wrong size"):
+            made.converted(20, damaged)
+    else:
+        assert made.converted(20, damaged) == (20, damaged)
+    with pytest.raises(SourceError, match="ends early"):
+        made.converted(20, damaged[:9])
 
 
 # Values of types that servers no longer write, or write rarely.
