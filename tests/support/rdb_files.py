@@ -9,13 +9,17 @@ from pathlib import Path
 
 import every_encoding
 import redis
-from stored_samples import program
+from server_programs import WHEEL_SERVERS, located
 
 from fastresp.encode.payload.format import checksum
 from fastresp.server.local_server import LocalServer
 
-__all__ = ["every_opcode", "finished", "saved", "text"]
+__all__ = ["EXPIRES_MS", "RDB_VERSIONS", "every_opcode", "finished", "saved", "text"]
 
+# The servers at hand, and the RDB version of each.
+RDB_VERSIONS = {
+    "redis-6.2": 9, "redis-7.0": 10, "valkey-8.1": 11, "redis-8.2": 12, "valkey-9.1": 80,
+}  # fmt: skip
 EXPIRES_MS = 4_102_444_800_123
 
 
@@ -59,7 +63,9 @@ def every_opcode() -> bytes:
 @contextmanager
 def saved(name: str, *options: str) -> Iterator[tuple[redis.Redis, Path]]:
     """Start a server with keys of every encoding, and SAVE; yield a client, and the file."""
-    with LocalServer(*options, program=program(name)) as server:
+    # Version 7.0 is this machine's own.
+    program = located(name, WHEEL_SERVERS) if name in WHEEL_SERVERS else None
+    with LocalServer(*options, program=program) as server:
         client = redis.Redis.from_url(server.url)
         every_encoding.fill(client)
         client.save()

@@ -10,8 +10,8 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from rdb_files import EXPIRES_MS, every_opcode, finished, saved
-from stored_samples import FOOTER_BYTES, RDB_VERSIONS
+from payload_model import FOOTER_BYTES
+from rdb_files import EXPIRES_MS, RDB_VERSIONS, every_opcode, finished, saved
 
 from fastresp.outcome.errors import SourceError
 from fastresp.sources.files.rdb import KeyBatch, RdbReader, type_of
