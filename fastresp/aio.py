@@ -255,6 +255,7 @@ async def copy(
     exists: Literal["error", "skip", "replace"] = "error",
     rename: str | None = None,
     field_ttl: Literal["keep", "drop"] = "keep",
+    from_replica: bool = False,
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,

@@ -34,7 +34,8 @@ def copy(source: str, target: str, log: str, as_json: bool, **values: Any) -> No
     are reported as errors; `--exists` skips or replaces them.
 
     SCAN is no snapshot: keys that are written to during the copy may be outdated in TARGET, and
-    keys that are created meanwhile may be missing.
+    keys that are created meanwhile may be missing. With `--from-replica`, all keys are copied as
+    they were at one moment: SOURCE makes a snapshot, as for a new replica.
     """
     with json_log(log == "json") as lines, ending(as_json=as_json, log=lines) as end:
         arguments = load_arguments(values, as_json)

@@ -306,6 +306,11 @@ field_ttl = copy_option(
     type=click.Choice(["keep", "drop"]),
     default="keep",
 )
+from_replica = copy_option(
+    "--from-replica",
+    None,
+    "Copy SOURCE's snapshot, received as a replica of it, instead of using SCAN.",
+)
 
 # Options that several commands share, in the order of the help.
 rows = together(
@@ -316,7 +321,7 @@ sending = together(
     server, connections, rate_limit, timeout, transport, mode, merge_items, merge_bytes, exists,
     max_payload_bytes, listen, on_error, max_errors, rejects,
 )  # fmt: skip
-copied = together(match, kind, rename, copy_exists, field_ttl)
+copied = together(match, kind, rename, copy_exists, field_ttl, from_replica)
 copy_target = together(connections, rate_limit, timeout, on_error, max_errors, rejects)
 resending = together(retry_in_doubt, durable, import_source, wait_index, index_backlog)
 checkpoints = together(checkpoint, resume, take_over, checkpoint_clear)

@@ -28,6 +28,7 @@ from ...sources.entries import Entries
 from ...transports.driver import Blocking, Steps, run
 from ..load import Choose, Feature, Load
 from ..mass_insert import choose, loading
+from .replica_entries import ReplicaEntries
 from .server_entries import ServerEntries
 
 __all__ = ["CopyOptions", "copy", "copying"]
@@ -48,6 +49,7 @@ class CopyOptions(Options):
     exists: str = "error"
     rename: str | None = None
     field_ttl: Literal["keep", "drop"] = "keep"
+    from_replica: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -123,7 +125,8 @@ class Copying(Feature):
 
 def copying(source: ServerLike, options: CopyOptions, choose: Choose) -> Steps[Report]:
     """Return the core of a copy; see ``Load.core()``."""
-    entries = ServerEntries(source, options.match, options.type, options.timeout)
+    kind = ReplicaEntries if options.from_replica else ServerEntries
+    entries = kind(source, options.match, options.type, options.timeout)
     chunks = Chunks(entries, options.template, options)
     return loading(chunks, choose, Copying(entries, options))
 
@@ -138,6 +141,7 @@ def copy(
     exists: Literal["error", "skip", "replace"] = "error",
     rename: str | None = None,
     field_ttl: Literal["keep", "drop"] = "keep",
+    from_replica: bool = False,
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,
@@ -173,6 +177,11 @@ def copy(
         field_ttl: what to do with the times to live of a hash's fields if the target does not
             support them: ``"keep"`` raises SourceError, ``"drop"`` drops them, and leaves out
             fields that have expired.
+        from_replica: whether to read the source's snapshot as a replica of it, with PSYNC, instead
+            of using SCAN. All keys are copied as they were at one moment, and the source only
+            starts a child process, as for each replica; values are not read one by one. The source
+            must be a single server. Files in the temporary folder (``TMPDIR``) hold the part of the
+            snapshot that the target has not received yet.
         on_error, max_errors, rejects, rate_limit, connections, timeout, progress, retry, durable:
             as for ``mass_insert``. ``rate_limit`` counts keys, or bytes of their payloads.
 

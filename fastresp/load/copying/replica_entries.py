@@ -1,0 +1,90 @@
+"""The keys of a server at one moment, received as a replica of it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import suppress
+
+from ...outcome.errors import CommandError, SourceError, TransportError
+from ...outcome.messages import Hint, Message, joined_names, message_of
+from ...replies.iter_replies import iter_replies
+from ...server.preflight import Requirements
+from ...server.settings import Server, ServerLike
+from ...sources.entries import Entries, EntryRow
+from ...sources.files.rdb import TYPES, RdbReader
+from ...sources.replication.stream import ReplicaStream
+
+__all__ = ["ReplicaEntries"]
+
+
+class ReplicaEntries(Entries):
+    """The keys of a server's database as they were when the server began its snapshot.
+
+    Args:
+        server: the server.
+        match: the pattern of the keys; None for all keys.
+        type: the type of the keys, from TYPES; None for any type.
+        timeout: seconds without data after which to give up; None to wait forever.
+
+    Raises:
+        ValueError: the type is unknown.
+    """
+
+    def __init__(
+        self,
+        server: ServerLike,
+        match: str | None,
+        type: str | None,  # noqa: A002
+        timeout: float | None,
+    ) -> None:
+        super().__init__()
+        if type is not None and type not in TYPES:
+            options = Hint("type"), " must be one of ", joined_names(TYPES), " with "
+            raise ValueError(Message(*options, Hint("from_replica", True), f", not {type!r}"))
+        self.server = Server(server, Requirements(reading=True, follow_redirects=True))
+        self._match = match
+        self._type = type
+        self._timeout = timeout
+        self._stream = ReplicaStream(self.server, timeout)
+
+    def __repr__(self) -> str:
+        return f"<snapshot of {self.server}>"
+
+    def open(self) -> None:
+        """Check that the server can be used, and count its keys.
+
+        Raises:
+            SourceError: the server can't be used, or is a node of a cluster.
+        """
+        try:
+            answers = self.server.ask(self._timeout)
+            self.valkey = answers.valkey
+            if answers.cluster:
+                cause = f"{self.server} is a node of a cluster; leave out "
+                raise SourceError(Message(cause, Hint("from_replica"), " to copy it with SCAN"))
+            if self._match is None and self._type is None:
+                with suppress(CommandError):  # the user lacks permission
+                    [self.rows] = iter_replies(
+                        [("DBSIZE",)], server=self.server, timeout=self._timeout
+                    )
+        except TransportError as error:
+            text = f"can't read the source at {self.server}: "
+            raise SourceError(Message(text, message_of(error))) from error
+
+    def _read(self) -> Generator[EntryRow, None, None]:
+        self._stream.open()
+        reader = RdbReader(
+            self._stream.read,
+            name=f"snapshot of {self.server}",
+            match=self._match,
+            type=self._type,
+            database=int(self.server.settings.get("db") or 0),
+        )
+        while (batch := reader.batch()) is not None:
+            rows = map(self.restorer.stored_row, batch.values, batch.expires, batch.keys)
+            yield from filter(None, rows)
+
+    def close(self) -> None:
+        """Stop reading, and close the connection."""
+        self._stream.close()
+        super().close()

@@ -1,0 +1,1 @@
+"""Act as a replica of a server: its snapshot, and the commands that follow."""

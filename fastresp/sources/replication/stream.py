@@ -1,0 +1,307 @@
+"""A replica's end of the replication protocol. Source: replication.c of Redis and Valkey."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from contextlib import suppress
+from typing import Any
+
+import redis
+
+from ...outcome.errors import FastrespError, SourceError
+from ...outcome.messages import Hint, Message, message_of, shortened
+from ...outcome.report import size_text
+from ...server.connection_setup import call
+from ...server.forks import Inherited, is_own, on_fork
+from ...server.settings import ASK_TIMEOUT_S, Server
+from ...server.threads import in_thread
+from .spool import TICK_S, Spool
+
+__all__ = ["ReplicaStream"]
+
+READ_BYTES = 1 << 20
+# Longest line before the snapshot.
+LINE_BYTES = 1024
+# The number of bytes of the random mark that ends a snapshot of unknown size.
+MARK_BYTES = 40
+ACKNOWLEDGE_S = 1.0
+# Seconds to reconnect after a lost connection, between two attempts, and for an idle connection:
+# a primary sends PING every 10 seconds, and keeps a silent replica for 60 (repl-timeout).
+RECONNECT_S = 60.0
+RETRY_S = 0.5
+IDLE_S = 60.0
+# Options that only some servers know. Without a version, Valkey 9 makes a snapshot for Valkey 8,
+# which fails if fields of a hash expire. With rdb-only, the source keeps no later commands for us.
+OPTIONAL = (("version", "9.1.0"), ("rdb-only", "1"))
+FULL = re.compile(r"FULLRESYNC ([0-9a-zA-Z]{1,64}) (\d{1,18})")
+CONTINUE = re.compile(r"CONTINUE(?: ([0-9a-zA-Z]{1,64}))?")
+SIZE = re.compile(rb"\$(\d{1,18})")
+MARK = re.compile(rb"\$EOF:([0-9a-zA-Z]{%d})" % MARK_BYTES)
+
+
+class _Refused(Exception):
+    """The source does not replicate from where we asked."""
+
+
+class _Closed(Exception):
+    """We have closed the stream."""
+
+
+class ReplicaStream:
+    """Receives a server's data as a replica of it: its snapshot, and then its later commands.
+
+    A thread receives, and puts the bytes into spools. It acknowledges only what was applied, so
+    that WAIT at the source is not answered too early.
+
+    Args:
+        server: the source.
+        timeout: seconds without data after which to give up; None to wait forever.
+        follow: whether the commands after the snapshot are wanted.
+
+    Attributes:
+        snapshot: an RDB file.
+        commands: the commands after the snapshot.
+        replication_id: the ID of the source's history.
+        received: the replication offset of the last byte that was received.
+        applied: the replication offset that is acknowledged.
+        reconnects: number of lost connections that were continued.
+    """
+
+    def __init__(self, server: Server, timeout: float | None, *, follow: bool = False) -> None:
+        self.server = server
+        self.snapshot, self.commands = Spool(), Spool()
+        self.replication_id = ""
+        self.received = self.applied = self.reconnects = 0
+        self._timeout = timeout
+        self._follow = follow
+        self._closing = False
+        self._connection: Any = None
+        self._acknowledged = 0.0  # when
+        on_fork(self)
+
+    def open(self) -> None:
+        """Ask for the snapshot, and start to receive it; waits until the source has begun it.
+
+        Raises:
+            SourceError: the source refuses, or can't be used.
+        """
+        try:
+            self._connect()
+            reply = self._psync("?", -1)
+            found = FULL.fullmatch(reply)
+            if found is None:
+                raise _Refused(f"unexpected reply to PSYNC: {shortened(repr(reply))}")
+        except BaseException as error:
+            self._disconnect()
+            raise self._explained(error) from error
+        self.replication_id = found[1]
+        self.received = self.applied = int(found[2])
+        in_thread(self._receive)
+
+    def read(self, size: int) -> bytes:
+        """Return ``size`` bytes of the snapshot, fewer at its end; waits for them.
+
+        Raises:
+            SourceError: the connection is lost, or the process is a forked child.
+        """
+        pieces = []
+        while size:
+            if not is_own(self):
+                raise SourceError(str(Inherited("connection")))
+            piece = self.snapshot.take(size)
+            if piece == b"":
+                break
+            if piece is not None:
+                pieces.append(piece)
+                size -= len(piece)
+        return b"".join(pieces)
+
+    def acknowledge(self, offset: int, *, now: bool = False) -> None:
+        """Set the replication offset that is applied; ``now``: the source waits for it."""
+        self.applied = offset
+        if now:
+            self._acknowledged = 0.0
+
+    def close(self) -> None:
+        """Stop; the thread ends within TICK_S."""
+        self._closing = True
+        self.snapshot.close()
+        self.commands.close()
+
+    # Connecting.
+
+    def _connect(self) -> None:
+        seconds = ASK_TIMEOUT_S if self._timeout is None else min(self._timeout, ASK_TIMEOUT_S)
+        self._connection = self.server.connect(seconds)
+        try:
+            call(self._connection, "REPLCONF", "capa", "eof", "capa", "psync2")
+            for option in OPTIONAL[: 1 if self._follow else 2]:
+                with suppress(redis.ResponseError):
+                    call(self._connection, "REPLCONF", *option)
+        except redis.ResponseError as error:
+            raise _Refused(str(error)) from error
+
+    def _psync(self, replication_id: str, offset: int) -> str:
+        """Return the reply to PSYNC; raise _Refused for an error reply."""
+        self._connection.send_command("PSYNC", replication_id, offset)
+        line = self._line()
+        text = line[1:].decode(errors="replace")
+        if line[:1] != b"+":
+            raise _Refused(text)
+        return text
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()
+
+    # The thread that receives.
+
+    def _receive(self) -> None:
+        error: BaseException | None = None
+        try:
+            self._receive_snapshot()
+            if self._follow:
+                self._receive_commands()
+        except _Closed:
+            pass
+        except BaseException as caught:
+            error = self._explained(caught)
+        finally:
+            self._disconnect()
+            self.snapshot.end(error)
+            self.commands.end(error)
+
+    def _receive_snapshot(self) -> None:
+        header = self._line()
+        if found := SIZE.fullmatch(header):
+            rest = int(found[1])
+            while rest:
+                data = self._recv(min(rest, READ_BYTES))
+                self.snapshot.write(data)
+                rest -= len(data)
+        elif found := MARK.fullmatch(header):
+            self._receive_marked(found[1])
+        else:
+            raise SourceError(f"unexpected start of its snapshot: {shortened(repr(header))}")
+        self.snapshot.end()
+
+    def _receive_marked(self, mark: bytes) -> None:
+        """Receive a snapshot that ends with a mark; later commands wait for our REPLCONF ACK."""
+        data = b""
+        while (at := data.find(mark)) < 0:
+            whole = max(0, len(data) - MARK_BYTES + 1)
+            self.snapshot.write(data[:whole])
+            data = data[whole:] + self._recv(READ_BYTES)
+        self.snapshot.write(data[:at])
+        if at + MARK_BYTES < len(data):
+            raise SourceError("its snapshot does not end with its mark")
+
+    def _receive_commands(self) -> None:
+        self._acknowledge()
+        while True:
+            try:
+                data = self._recv(READ_BYTES)
+            except (OSError, EOFError) as error:
+                self._reconnect(error)
+            else:
+                self.commands.write(data)
+                self.received += len(data)
+
+    def _reconnect(self, error: Exception) -> None:
+        """Continue from the last received byte over a new connection.
+
+        Raises:
+            SourceError: the source no longer has the commands since then, or can't be reached.
+        """
+        deadline = time.monotonic() + RECONNECT_S
+        while not self._closing:
+            self._disconnect()
+            try:
+                self._connect()
+                reply = self._psync(self.replication_id, self.received + 1)
+            except (_Refused, OSError, EOFError, FastrespError, redis.RedisError) as again:
+                if time.monotonic() > deadline:
+                    raise again from error
+                time.sleep(RETRY_S)
+                continue
+            found = CONTINUE.fullmatch(reply)
+            if found is None:
+                raise SourceError(
+                    f"the connection was lost, and the source no longer has the commands after "
+                    f"replication offset {self.received:,}; raise its repl-backlog-size, and copy "
+                    "again"
+                ) from error
+            self.replication_id = found[1] or self.replication_id
+            self.reconnects += 1
+            return
+        raise _Closed
+
+    def _line(self) -> bytes:
+        """Return the next line; skip the empty lines that say that the source is still busy."""
+        line = b""
+        while not line.endswith(b"\n"):
+            line = (line + self._recv(1)).lstrip(b"\n")
+            if len(line) > LINE_BYTES:
+                raise SourceError(f"unexpected reply to PSYNC: {shortened(repr(line))}")
+        return line.rstrip(b"\r\n")
+
+    def _recv(self, size: int) -> bytes:
+        """Return 1 to ``size`` bytes, and acknowledge meanwhile.
+
+        Raises:
+            _Closed: ``close()`` was called.
+            EOFError, OSError: the connection is lost.
+        """
+        source: socket.socket = self._connection._sock
+        source.settimeout(TICK_S)
+        last = time.monotonic()
+        timeout = max(IDLE_S, self._timeout or 0) if self.snapshot.ended else self._timeout
+        while not self._closing:
+            if self.snapshot.ended and time.monotonic() > self._acknowledged + ACKNOWLEDGE_S:
+                self._acknowledge()
+            try:
+                data = source.recv(size)
+            except TimeoutError:
+                if timeout is not None and time.monotonic() > last + timeout:
+                    raise TimeoutError(f"no data for {timeout:g} s") from None
+                continue
+            if not data:
+                raise EOFError("it closed the connection")
+            return data
+        raise _Closed
+
+    def _acknowledge(self) -> None:
+        self._acknowledged = time.monotonic()
+        self._connection.send_command("REPLCONF", "ACK", self.applied)
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """Return the exception for the reader; bugs stay as they are."""
+        if isinstance(error, _Refused):
+            return self._failed(_advice(str(error)))
+        if isinstance(error, (FastrespError, redis.RedisError, OSError, EOFError)):
+            received = self.snapshot.written
+            progress = f" (after {size_text(received)} of its snapshot)" if received else ""
+            return self._failed(message_of(error), progress)
+        return error
+
+    def _failed(self, *parts: str | Hint) -> SourceError:
+        return SourceError(Message("can't replicate ", str(self.server), ": ", *parts))
+
+
+def _advice(refusal: str) -> Message:
+    """Return what to do after an error reply of the source."""
+    text, instead = refusal.removeprefix("ERR "), (Hint("from_replica"), " to copy with SCAN")
+    if "no permissions" in text:
+        text = text.removeprefix("NOPERM ")
+        advice = "allow it with ACL SETUSER ... +psync +replconf, or leave out "
+        return Message(f"{text} (", advice, *instead, ")")
+    if refusal.startswith("NOMASTERLINK"):
+        advice = " (it is a replica without a connection to its primary; copy from the primary)"
+        return Message(refusal, advice)
+    if text.lower().startswith("unknown command"):
+        reason = "it does not offer replication, like many managed services"
+        return Message(f"{reason} ({shortened(refusal, 100)}); leave out ", *instead)
+    return Message(f"{refusal} (leave out ", *instead, ")")
