@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import preloaded
 import pytest
+from local_cluster import free_port
 from module_server import MODULES, module_options
 from needed import imported
 from places import ROOT
@@ -33,6 +34,8 @@ PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.name not in OTHERS 
 NEEDED = {"engines": "ray", "spark": "pyspark"}
 # Pages that need a server with modules.
 MODULE_PAGES = {"modules"}
+# Pages with two servers, whose URLs are OLD and NEW.
+MOVE_PAGES = {"move"}
 
 BLOCK = re.compile(r"(<!-- not run.*?-->\n)?```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`([^`]+)`")
@@ -111,6 +114,12 @@ def test_page(
     if page.stem in MODULE_PAGES:
         options += module_options(tmp_path, *MODULES)
         start_server(*options, program=located("redis-8.2", WHEEL_SERVERS))
+    elif page.stem in MOVE_PAGES:
+        start_server(*options, program=located("redis-8.2", WHEEL_SERVERS))
+        other = free_port()
+        start_server("--port", str(other), program=located("valkey-9.1", WHEEL_SERVERS))
+        monkeypatch.setenv("OLD", f"redis://127.0.0.1:{port}")
+        monkeypatch.setenv("NEW", f"redis://127.0.0.1:{other}")
     else:
         start_server(*options)
     monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{port}")
