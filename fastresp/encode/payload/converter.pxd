@@ -12,7 +12,6 @@ cdef class Converter:
     cdef int version                    # the RDB version of the target
     cdef bint valkey                    # whether the target is Valkey
     cdef bint source_valkey
-    cdef bint checks                    # whether to check also values that need no conversion
     cdef bint drops                     # whether to drop times of expiry that the target can't keep
     cdef readonly Py_ssize_t dropped    # number of dropped times of expiry
     cdef readonly Py_ssize_t expired    # number of left out fields, which had expired
@@ -20,7 +19,9 @@ cdef class Converter:
     cdef Elements elements
     cdef Buffer out
     # Return the type for the target, or EXPIRED_VALUE; set ``value``, which is valid until the next
-    # call and as long as the data.
-    cdef int convert(self, int kind, const char *data, Py_ssize_t size, Word *value) except -1
+    # call and as long as the data. ``check`` is as in converted().
+    cdef int convert(
+        self, int kind, const char *data, Py_ssize_t size, Word *value, bint check
+    ) except -1
     cdef bint knows(self, int kind) noexcept nogil
-    cdef bint can_pass(self, int kind, const char *data, Py_ssize_t size) except -1
+    cdef bint can_pass(self, int kind, const char *data, Py_ssize_t size, bint check) except -1

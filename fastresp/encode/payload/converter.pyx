@@ -61,34 +61,30 @@ cdef class Converter:
         field_ttl: what to do with the times to live of a hash's fields if the target does not
             support them: "keep" raises SourceError, "drop" drops them, and leaves out fields that
             have expired.
-        check: whether to check also values that need no conversion, down to each element. In a
-            file, no checksum protects a single value; most servers check only the checksum.
     """
 
-    def __cinit__(
-        self, int version, *, bint valkey, bint source_valkey, str field_ttl="keep",
-        bint check=False,
-    ):
+    def __cinit__(self, int version, *, bint valkey, bint source_valkey, str field_ttl="keep"):
         if field_ttl not in ("keep", "drop"):
             raise ValueError(f"field_ttl must be 'keep' or 'drop', not {field_ttl!r}")
         self.version, self.valkey, self.source_valkey = version, valkey, source_valkey
-        self.checks = check
         self.drops = field_ttl == "drop"
         self.elements = Elements()
         self.out = Buffer(START_BYTES)
 
-    def converted(self, int kind, const unsigned char[::1] data not None):
+    def converted(self, int kind, const unsigned char[::1] data not None, *, bint check=False):
         """Return the type and the bytes of a value for the target; None if all fields expired.
 
         Args:
             kind: the type of the value: the first byte of a DUMP payload.
             data: the bytes of the value, without a payload's footer.
+            check: whether to check also a value that needs no conversion, down to each element. In
+                a file, no checksum protects a single value; servers trust a payload's checksum.
 
         Raises:
             SourceError: the value is damaged, or the target can't keep it.
         """
         cdef Word value
-        cdef int found = self.convert(kind, first_byte(data), data.shape[0], &value)
+        cdef int found = self.convert(kind, first_byte(data), data.shape[0], &value, check)
         return None if found == EXPIRED_VALUE else (found, value.text[:value.size])
 
     cdef bint knows(self, int kind) noexcept nogil:
@@ -101,11 +97,13 @@ cdef class Converter:
             return self.version >= 11
         return kind < HASH_LISTPACK or self.version >= 10
 
-    cdef int convert(self, int kind, const char *data, Py_ssize_t size, Word *value) except -1:
+    cdef int convert(
+        self, int kind, const char *data, Py_ssize_t size, Word *value, bint check
+    ) except -1:
         cdef Buffer out = self.out
         if layout_of(kind) is NULL or (kind == VALKEY_TIMED_HASH and not self.source_valkey):
             raise SourceError(f"a value of the unknown type {kind}; fastresp can't convert it")
-        if self.can_pass(kind, data, size) and self.knows(kind):
+        if self.can_pass(kind, data, size, check) and self.knows(kind):
             value.text, value.size = data, size
             return kind
         if capacity(&out.out) > KEPT_BYTES:
@@ -115,19 +113,16 @@ cdef class Converter:
             return put_stream(self, kind, data, size, value)
         return put_items(self, kind, data, size, value)
 
-    cdef bint can_pass(self, int kind, const char *data, Py_ssize_t size) except -1:
+    cdef bint can_pass(self, int kind, const char *data, Py_ssize_t size, bint check) except -1:
         """Return whether all servers that know the type accept these bytes.
 
         Redis up to 8.2 and Valkey 8.1 crash when they read a listpack of Valkey 9.1 with an entry
         that is_disputed(); Valkey 9.1 refuses theirs.
         """
         cdef Elements elements = self.elements
-        cdef bint packed = form_of(kind) == LISTPACK
-        if not packed and not self.checks:
+        if form_of(kind) != LISTPACK and not check:
             return True
-        if largest_text(kind, data, size) < DISPUTED_BYTES and not self.checks:
-            return True
-        if kind == MODULE_VALUE:
+        if largest_text(kind, data, size) < DISPUTED_BYTES and not check or kind == MODULE_VALUE:
             return True
         if elements.open(kind, data, size):
             with nogil:

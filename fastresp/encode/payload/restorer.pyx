@@ -97,7 +97,8 @@ cdef class Restorer:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(value)
         if size == 0:
             raise damaged(key)
-        return self.row(key, expiry, self.payload(key, data, size, crc64(0, data, size)))
+        made = self.payload(key, data, size, crc64(0, data, size), True, None)
+        return self.row(key, expiry, made)
 
     cdef tuple row(self, bytes key, expiry, bytes payload):
         if payload is None:             # all fields of the hash have expired
@@ -113,6 +114,7 @@ cdef class Restorer:
         cdef Py_ssize_t body = PyBytes_GET_SIZE(payload) - FOOTER_BYTES
         cdef uint64_t of_body, crc
         cdef int version
+        cdef bint same
         if body < 1:
             raise damaged(key)
         with nogil:
@@ -121,31 +123,36 @@ cdef class Restorer:
         if memcmp(&crc, data + body + VERSION_BYTES, CHECKSUM_BYTES):
             raise damaged(key)
         version = <unsigned char>data[body] | <unsigned char>data[body + 1] << 8
-        if version == self.version or version < min(self.version, FIRST_DIFFERENT):
-            return payload
-        return self.payload(key, data, body, of_body)
+        same = version == self.version or version < min(self.version, FIRST_DIFFERENT)
+        return self.payload(key, data, body, of_body, False, payload if same else None)
 
-    cdef bytes payload(self, bytes key, const char *data, Py_ssize_t size, uint64_t crc):
+    cdef bytes payload(
+        self, bytes key, const char *data, Py_ssize_t size, uint64_t crc, bint check, bytes whole
+    ):
         """Return a payload for the target; None if all fields of a hash have expired.
 
         Args:
             key: the key, for errors.
             data, size: the type byte and the value.
             crc: their checksum.
+            check: as for ``Converter.converted()``.
+            whole: a payload with this value that the target accepts; None if there is none.
         """
         cdef int kind = <unsigned char>data[0]
         cdef Word value
         cdef char *to
         value.text, value.size = data + 1, size - 1
         # The target decides about a type that only it may know.
-        if layout_of(kind) is not NULL and not self.converter.knows(kind):
+        if layout_of(kind) is not NULL:
             try:
-                kind = self.converter.convert(kind, data + 1, size - 1, &value)
+                kind = self.converter.convert(kind, data + 1, size - 1, &value, check)
             except SourceError as error:
                 raise SourceError(Message(f"key {shown(key)}: ", error.args[0])) from None
             if kind == EXPIRED_VALUE:
                 return None
-            self.converted += 1
+        if value.text == data + 1 and whole is not None:
+            return whole
+        self.converted += value.text != data + 1
         made = PyBytes_FromStringAndSize(NULL, 1 + value.size + FOOTER_BYTES)
         to = PyBytes_AS_STRING(made)
         to[0] = <char>kind

@@ -20,6 +20,7 @@ from payload_model import DISPUTED, FOOTER_BYTES, back_length, entry, length, li
 from random_values import INTEGERS, NEARLY_INTEGERS
 from server_programs import WHEEL_SERVERS, located
 
+import fastresp
 from fastresp.encode.payload.converter import Converter
 from fastresp.encode.payload.format import checksum
 from fastresp.encode.payload.stored_values import elements
@@ -71,6 +72,10 @@ def filled(client: redis.Redis, compression: str) -> None:
     fill(client)
     client.rpush("list:integers", *INTEGERS, *NEARLY_INTEGERS)
     client.sadd("set:texts", *INTEGERS[:30], *NEARLY_INTEGERS)
+
+
+def url(client: redis.Redis) -> str:
+    return f"unix://{client.connection_pool.connection_kwargs['path']}"
 
 
 def converter(source: str, target: str, field_ttl: Any = "keep") -> Converter:
@@ -184,6 +189,9 @@ def test_disputed_sizes_are_converted(servers: ExitStack, source: str, target: s
         kind, value = converter(source, target).converted(*dumped(reader, key)) or (0, b"")
         writer.restore(key, 0, payload(kind, value, target))
     assert differences(contents(reader), contents(writer)) == []
+    writer.flushall()
+    fastresp.copy(url(reader), url(writer))
+    assert differences(contents(reader), contents(writer)) == []
     reader.xadd("stream", {"a": text})
     with pytest.raises(SourceError, match=r"16,378.*; copy this key by value"):
         converter(source, target).converted(*dumped(reader, b"stream"))
@@ -193,14 +201,14 @@ def test_disputed_sizes_are_converted(servers: ExitStack, source: str, target: s
 def test_checks(check: bool) -> None:
     """What is inside of a compact form is read only on request."""
     damaged = b"\x09\x09\0\0\0\1\0\1\2\xff"
-    made = Converter(12, valkey=False, source_valkey=False, check=check)
+    made = converter("redis-8.2", "redis-8.2")
     if check:
         with pytest.raises(SourceError, match="an entry with the wrong size"):
-            made.converted(20, damaged)
+            made.converted(20, damaged, check=True)
     else:
         assert made.converted(20, damaged) == (20, damaged)
     with pytest.raises(SourceError, match="ends early"):
-        made.converted(20, damaged[:9])
+        made.converted(20, damaged[:9], check=check)
 
 
 # Values of types that servers no longer write, or write rarely.
@@ -308,7 +316,7 @@ def is_read(kind: int, value: bytes) -> bool:
     try:
         elements(kind, value)
         for target in ("redis-6.2", "valkey-9.1"):
-            converter("redis-8.2", target, "drop").converted(kind, value)
+            converter("redis-8.2", target, "drop").converted(kind, value, check=True)
     except SourceError:
         return False
     return True
