@@ -167,11 +167,13 @@ def reply_core(
     )
 
 
-def replying(core: ReplyCore, chunks: Chunks) -> Generator[Step | Emit, Any, None]:
-    """Connect, and yield replies as they arrive (core)."""
+def replying(
+    core: ReplyCore, chunks: Chunks, kind: Callable[..., ClusterCore] = ClusterCore
+) -> Generator[Step | Emit, Any, None]:
+    """Connect, and yield replies as they arrive (core); ``kind`` as for ``exchange_core()``."""
     failure = None
     try:
-        failure = yield from exchange_core(core, chunks, ClusterCore)
+        failure = yield from exchange_core(core, chunks, kind)
         if failure is not None:
             report = (core.cluster or core).report
             add_report(failure, report, str(report))

@@ -209,10 +209,10 @@ class ReplyCore(Connection):
 
     def replies(self) -> Iterator[Any]:
         """Yield the received replies."""
-        taken = self.window.acknowledged
+        taken, sent = self.window.acknowledged, self.window.sent
         try:
             for reply in self._in_order() if self.resending else self._read():
-                if taken >= self.window.sent:
+                if taken >= sent:
                     self._take_last_reply(reply)
                 if type(reply) is CommandError:
                     self._report.failed += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import TypeAlias
 
 from ..encode.payload.restorer import Restorer
@@ -30,7 +31,7 @@ class Entries:
     rows: int | None = None
 
     def __init__(self) -> None:
-        self._reading: Generator[EntryRow, None, None] | None = None
+        self._reading: Generator[list[EntryRow], None, None] | None = None
 
     def open(self) -> None:
         """Check that the source can be read, before anything is sent; blocks."""
@@ -41,10 +42,10 @@ class Entries:
 
     def __iter__(self) -> Iterator[EntryRow]:
         self._reading = self._read()
-        return self._reading
+        return chain.from_iterable(self._reading)
 
-    def _read(self) -> Generator[EntryRow, None, None]:
-        """Yield the rows; the restorer is set when the first row is requested."""
+    def _read(self) -> Generator[list[EntryRow], None, None]:
+        """Yield lists of rows; the restorer is set when the first row is requested."""
         raise NotImplementedError
 
     def close(self) -> None:

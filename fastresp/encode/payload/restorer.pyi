@@ -1,6 +1,11 @@
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any, Literal, TypeAlias
 
 from typing_extensions import disjoint_base
+
+from ...outcome.errors import SourceError
+
+Row: TypeAlias = tuple[bytes, int, bytes]
 
 @disjoint_base
 class Restorer:
@@ -20,9 +25,9 @@ class Restorer:
     def converted(self) -> int: ...
     @property
     def expiries_dropped(self) -> int: ...
-    def dumped_row(
-        self, payload: Any, expiry: Any, key: bytes
-    ) -> tuple[bytes, int, bytes] | None: ...
-    def stored_row(
-        self, value: bytes, expiry: int, key: bytes
-    ) -> tuple[bytes, int, bytes] | None: ...
+    @property
+    def error(self) -> SourceError | None: ...
+    def dumped_rows(self, replies: list[Any], keys: Iterator[bytes]) -> list[Row]: ...
+    def stored_rows(
+        self, values: list[bytes], expiries: list[int], keys: list[bytes]
+    ) -> list[Row]: ...

@@ -38,11 +38,13 @@ cdef class Restorer:
         old, new: a prefix of keys, and the prefix that replaces it.
 
     Attributes:
+        error: the SourceError of the key after the last row; None if there is no error.
         gone: the number of keys that no longer existed when they were read.
         converted: the number of values whose type the target does not know.
         expiries_dropped: the number of fields whose time to live was dropped.
     """
 
+    cdef readonly object error
     cdef readonly Py_ssize_t gone
     cdef readonly Py_ssize_t converted
     cdef Converter converter
@@ -64,17 +66,48 @@ cdef class Restorer:
     def expiries_dropped(self):
         return self.converter.dropped
 
-    def dumped_row(self, payload, expiry, bytes key not None):
-        """Return the row of a key: key, expiry and payload; None for a missing key.
+    def dumped_rows(self, list replies not None, keys):
+        """Return the rows of keys: each is a key, an expiry and a payload.
 
         Args:
-            payload: the reply to DUMP.
-            expiry: the reply to PEXPIRETIME.
-            key: the key.
+            replies: for each key, the replies to DUMP and to PEXPIRETIME.
+            keys: an iterator that returns the keys.
 
-        Raises:
-            SourceError: a reply is an error, or the value is damaged, or the target can't keep it.
+        Returns:
+            The rows of all existing keys; if ``error`` is set, only of keys before the error.
         """
+        cdef list rows = []
+        cdef tuple row
+        cdef Py_ssize_t at
+        try:
+            for at in range(0, len(replies) - 1, 2):
+                row = self.dumped_row(replies[at], replies[at + 1], next(keys))
+                if row is not None:
+                    rows.append(row)
+        except SourceError as error:
+            self.error = error
+        return rows
+
+    def stored_rows(self, list values not None, list expiries not None, list keys not None):
+        """Return the rows of keys in an RDB file, like ``dumped_rows()``.
+
+        Args:
+            values: the type byte and the bytes of each value.
+            expiries: the times of expiry in ms since 1970; -1 for none.
+            keys: the keys.
+        """
+        cdef list rows = []
+        cdef tuple row
+        try:
+            for value, expiry, key in zip(values, expiries, keys):
+                row = self.stored_row(value, expiry, key)
+                if row is not None:
+                    rows.append(row)
+        except SourceError as error:
+            self.error = error
+        return rows
+
+    cdef tuple dumped_row(self, payload, expiry, bytes key):
         if payload is None or (type(payload) is bytes and expiry == -2):
             self.gone += 1
             return None
@@ -82,17 +115,7 @@ cdef class Restorer:
             raise unreadable(key, expiry if type(payload) is bytes else payload)
         return self.row(key, expiry, self.relabelled(<bytes>payload, key))
 
-    def stored_row(self, bytes value not None, expiry, bytes key not None):
-        """Return the row of a key in an RDB file.
-
-        Args:
-            value: the type byte and the value.
-            expiry: the time of expiry in ms since 1970; -1 for none.
-            key: the key.
-
-        Raises:
-            SourceError: the value is damaged, or the target can't keep it.
-        """
+    cdef tuple stored_row(self, bytes value, expiry, bytes key):
         cdef const char *data = PyBytes_AS_STRING(value)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(value)
         if size == 0:

@@ -3,25 +3,48 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from itertools import chain
 from typing import Any
 
-from ...encode.template import TemplateLike
+from ...encode.template import Template
 from ...outcome.errors import CommandError, SourceError, TransportError
 from ...outcome.messages import message_of
+from ...replies.cluster_core import ClusterCore
 from ...replies.expiries import expiry_command
-from ...replies.iter_replies import iter_replies
+from ...replies.iter_replies import iter_replies, replying
 from ...replies.key_pattern import KINDS
+from ...replies.reply_core import ReplyCore
 from ...replies.scan import Scan
+from ...server.options import Options
 from ...server.preflight import Requirements, SampleCommand
 from ...server.settings import Server, ServerLike
+from ...sources.chunks import Chunks
 from ...sources.entries import Entries, EntryRow
+from ...transports.driver import stream
 
 __all__ = ["ServerEntries"]
 
 DUMP = SampleCommand((b"DUMP", b"1"), fixed_length=True, subcommand=False)
+
+
+class BatchCore(ReplyCore):
+    """Yields lists of replies: a step for each reply would take longer than reading it."""
+
+    def replies(self) -> Iterator[list[Any]]:
+        replies = self.take()
+        if replies:
+            yield replies
+
+
+class BatchCluster(ClusterCore):
+    """Yields lists of replies, like BatchCore."""
+
+    def results(self) -> Iterator[list[Any]]:
+        replies = list(self.replies())
+        if replies:
+            yield replies
 
 
 class ServerEntries(Entries):
@@ -48,7 +71,7 @@ class ServerEntries(Entries):
         self._match = match
         self._type = KINDS[type].type if type in KINDS else type
         self._timeout = timeout
-        self._template: TemplateLike = None
+        self._template = Template("DUMP {0}")
 
     def __repr__(self) -> str:
         return f"<keys of {self.server}>"
@@ -67,11 +90,12 @@ class ServerEntries(Entries):
                     [("DBSIZE",)], server=self.server.any_node(), timeout=self._timeout
                 )
                 self.rows = count
-            self._template = ["DUMP {0}", expiry_command(self.server, self._timeout)]
+            expiry = expiry_command(self.server, self._timeout)
+            self._template = Template("DUMP {0}", expiry)
         except (TransportError, CommandError) as error:
             raise self._failed(error) from error
 
-    def _read(self) -> Generator[EntryRow, None, None]:
+    def _read(self) -> Generator[list[EntryRow], None, None]:
         sent: deque[bytes] = deque()
 
         def noted(page: list[bytes]) -> list[bytes]:
@@ -81,18 +105,19 @@ class ServerEntries(Entries):
         with ExitStack() as stack:
             scan = Scan(self.server, self._timeout, self._match or "*", self._type)
             pages = stack.enter_context(closing(scan.pages()))
-            replies: Any = iter_replies(
-                chain.from_iterable(map(noted, pages)),
-                self._template,
-                server=self.server,
-                on_error="collect",
-                timeout=self._timeout,
-            )
-            stack.enter_context(closing(replies))
-            keys = iter(sent.popleft, None)
+            keys = chain.from_iterable(map(noted, pages))
+            chunks = Chunks(keys, self._template, Options(timeout=self._timeout))
+            core = BatchCore(self.server, on_error="collect", timeout=self._timeout)
+            reading = stack.enter_context(closing(stream(replying(core, chunks, BatchCluster))))
+            sent_keys, rest = iter(sent.popleft, None), []
             try:
-                # map() takes a reply to DUMP, a reply to PEXPIRETIME, and then their key.
-                yield from filter(None, map(self.restorer.dumped_row, replies, replies, keys))
+                for replies in reading:
+                    replies = rest + replies
+                    yield self.restorer.dumped_rows(replies, sent_keys)
+                    if self.restorer.error is not None:
+                        raise self.restorer.error
+                    # The reply to PEXPIRETIME comes next.
+                    rest = replies[-1:] if len(replies) % 2 else []
             except (TransportError, CommandError) as error:
                 raise self._failed(error) from error
 

@@ -10,7 +10,7 @@ import redis
 
 from fastresp.encode.payload.format import checksum
 from fastresp.encode.payload.restorer import Restorer
-from fastresp.outcome.errors import CommandError, SourceError
+from fastresp.outcome.errors import CommandError
 
 
 def payload(value: bytes, version: int) -> bytes:
@@ -38,8 +38,8 @@ VALUE = b"\x00\x05hello"
 def test_version(version: int, target: int, valkey: bool, expected: int) -> None:
     """Only a version that the target refuses is changed."""
     restorer = Restorer(target, valkey=valkey, source_valkey=version == 80)
-    row = restorer.dumped_row(payload(VALUE, version), -1, b"k")
-    assert row == (b"k", 0, payload(VALUE, expected))
+    rows = restorer.dumped_rows([payload(VALUE, version), -1, None], iter([b"k"]))
+    assert rows == [(b"k", 0, payload(VALUE, expected))]
 
 
 def test_every_damaged_byte() -> None:
@@ -47,40 +47,46 @@ def test_every_damaged_byte() -> None:
     restorer = Restorer(10, valkey=False, source_valkey=False)
     for at in range(len(whole)):
         changed = whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :]
-        with pytest.raises(SourceError, match="key b'k': the value was damaged on its way here"):
-            restorer.dumped_row(changed, -1, b"k")
-        with pytest.raises(SourceError, match="damaged"):
-            restorer.dumped_row(whole[:at], -1, b"k")
+        for damaged in (changed, whole[:at]):
+            rows = restorer.dumped_rows([whole, -1, damaged, -1, whole, -1], iter([b"a", b"b"]))
+            assert [row[0] for row in rows] == [b"a"]
+            assert "key b'b': the value was damaged on its way here" in str(restorer.error)
 
 
 @pytest.mark.parametrize(("value", "expiry"), [(None, -2), (payload(VALUE, 11), -2), (None, -1)])
 def test_missing_keys(value: bytes | None, expiry: int) -> None:
     restorer = Restorer(10, valkey=False, source_valkey=False)
-    assert restorer.dumped_row(value, expiry, b"k") is None
+    assert restorer.dumped_rows([value, expiry], iter([b"k"])) == []
     assert restorer.gone == 1
 
 
 @pytest.mark.parametrize(
     ("value", "expiry", "words"),
     [
-        (CommandError("NOPERM no"), -1, r"key b'k' can't be read: NOPERM no"),
-        (payload(VALUE, 11), CommandError("ERR x"), r"key b'k' can't be read: ERR x"),
-        (5, 5, r"key b'k' can't be read: 5"),
-        (payload(VALUE, 11), None, r"key b'k' can't be read: None"),
+        (CommandError("NOPERM no"), -1, "key b'k' can't be read: NOPERM no"),
+        (payload(VALUE, 11), CommandError("ERR x"), "key b'k' can't be read: ERR x"),
+        (5, 5, "key b'k' can't be read: 5"),
+        (payload(VALUE, 11), None, "key b'k' can't be read: None"),
     ],
 )
 def test_other_replies(value: Any, expiry: Any, words: str) -> None:
-    with pytest.raises(SourceError, match=words):
-        Restorer(10, valkey=False, source_valkey=False).dumped_row(value, expiry, b"k")
+    restorer = Restorer(10, valkey=False, source_valkey=False)
+    assert restorer.dumped_rows([value, expiry], iter([b"k"])) == []
+    assert str(restorer.error) == words
 
 
 def test_value_of_a_file(client: redis.Redis) -> None:
     """A value without a footer, whose key gets another prefix."""
     restorer = Restorer(10, valkey=False, source_valkey=False, old=b"old:", new=b"n:")
-    row = restorer.stored_row(VALUE, 4_000_000_000_000, b"old:k")
-    assert row == (b"n:k", 4_000_000_000_000, payload(VALUE, 10))
-    assert restorer.stored_row(VALUE, -1, b"other") == (b"other", 0, payload(VALUE, 10))
-    client.restore("n:k", 0, row[2])
-    assert client.get("n:k") == b"hello"
-    with pytest.raises(SourceError, match="damaged"):
-        restorer.stored_row(b"", -1, b"k")
+    rows = restorer.stored_rows(
+        [VALUE, VALUE, b"", VALUE],
+        [4_000_000_000_000, -1, -1, -1],
+        [b"old:k", b"other", b"c", b"d"],
+    )
+    assert rows == [
+        (b"n:k", 4_000_000_000_000, payload(VALUE, 10)),
+        (b"other", 0, payload(VALUE, 10)),
+    ]
+    assert "key b'c': the value was damaged" in str(restorer.error)
+    client.restore(*rows[1])
+    assert client.get("other") == b"hello"

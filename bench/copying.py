@@ -1,0 +1,146 @@
+"""Copy keys of all types from Redis 8.2 to Valkey 8.1: fastresp.copy and redis-py pipelines.
+
+The keys are made from a seed: strings, hashes, lists, sets, sorted sets and streams, a third of
+them with a time to live. The redis-py pipelines read DUMP and PEXPIRETIME of 500 keys, change the
+version of each payload as fastresp does (Valkey refuses it otherwise), and write RESTORE. After
+each contender, the types, values and expiries of a sample are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+from typing import Any
+
+import redis
+from results import Result
+from script import run_script
+from server_programs import WHEEL_SERVERS, located
+from servers import Server, running
+from turns import server_seconds, show, take
+
+import fastresp
+from fastresp.encode.payload.format import checksum
+
+KEYS = 2_000_000
+SAMPLE = 2_000
+PIPELINE = 500
+SEED = 36
+# The RDB version of Valkey 8.1.
+VALKEY = b"\x0b\x00"
+# How many of 100 keys have each type.
+SHARES = {"string": 40, "hash": 30, "list": 10, "set": 8, "zset": 9, "stream": 3}
+LONGEST = 200
+
+
+def commands(keys: int) -> Iterator[tuple[Any, ...]]:
+    """Yield the commands that make the keys."""
+    made = random.Random(SEED)
+    kinds = [kind for kind, share in SHARES.items() for _ in range(share)]
+    words = [made.randbytes(made.randrange(1, LONGEST)).hex() for _ in range(1000)]
+    for number in range(keys):
+        kind = made.choice(kinds)
+        key = f"{kind}:{number}"
+        # One collection in 200 is too large for a compact encoding.
+        count = made.randrange(600, 1200) if made.random() < 0.005 else made.randrange(1, 20)
+        values = made.choices(words, k=count)
+        if kind == "string":
+            yield "SET", key, values[0]
+        elif kind == "hash":
+            yield "HSET", key, *(part for at, each in enumerate(values) for part in (at, each[:40]))
+        elif kind == "list":
+            yield "RPUSH", key, *values
+        elif kind == "set":
+            yield "SADD", key, *(range(count) if number % 2 else values)
+        elif kind == "zset":
+            yield "ZADD", key, *(part for at, each in enumerate(values) for part in (at / 3, each))
+        else:
+            for at, each in enumerate(values[:50]):
+                yield "XADD", key, f"{at + 1}-1", "a", at, "b", each
+        if number % 3 == 0:
+            yield "PEXPIREAT", key, 4_000_000_000_000 + number
+
+
+def by_pipelines(source: redis.Redis, target: redis.Redis) -> None:
+    """Copy as one would with redis-py: SCAN, and pipelines of DUMP and of RESTORE."""
+    found = source.scan_iter(count=1000)
+    while keys := [*islice(found, PIPELINE)]:
+        reading = source.pipeline(transaction=False)
+        for key in keys:
+            reading.dump(key)
+            reading.pexpiretime(key)
+        replies = reading.execute()
+        writing = target.pipeline(transaction=False)
+        for key, payload, expiry in zip(keys, replies[::2], replies[1::2], strict=True):
+            labelled = payload[:-10] + VALKEY
+            labelled += struct.pack("<Q", checksum(labelled))
+            writing.restore(key, max(expiry, 0), labelled, absttl=True)
+        writing.execute()
+
+
+def check(source: Server, target: Server, keys: int) -> None:
+    """Compare a sample of the keys."""
+    target.need_keys(keys, "copy")
+    names = [source.client.randomkey() for _ in range(SAMPLE)]
+    found = []
+    for client in (source.client, target.client):
+        pipeline = client.pipeline(transaction=False)
+        for key in names:
+            pipeline.type(key)
+            pipeline.pexpiretime(key)
+            kind = key.partition(b":")[0]
+            if kind == b"string":
+                pipeline.get(key)
+            elif kind == b"hash":
+                pipeline.hgetall(key)
+            elif kind == b"list":
+                pipeline.lrange(key, 0, -1)
+            elif kind == b"set":
+                pipeline.smembers(key)
+            elif kind == b"zset":
+                pipeline.zrange(key, 0, -1, withscores=True)
+            else:
+                pipeline.xrange(key)
+        found.append(pipeline.execute())
+    if found[0] != found[1]:
+        raise SystemExit("a key in the target differs from the source")
+
+
+def compare(args: argparse.Namespace) -> list[Result]:
+    runs = {
+        "fastresp.copy": lambda: fastresp.copy(source.url, target.url),
+        "redis-py pipelines": lambda: by_pipelines(source.client, target.client),
+    }
+    made = {name: Result("copying", name, "", args.keys) for name in runs}
+    programs = [located(name, WHEEL_SERVERS) for name in ("redis-8.2", "valkey-8.1")]
+    with ExitStack() as stack:
+        source, target = (stack.enter_context(running(program=each)) for each in programs)
+        show("copying: making the keys")
+        fastresp.mass_insert(commands(args.keys), server=source.url)
+        for number in range(1, args.rounds + 1):
+            for name, run in runs.items():
+                show(f"copying, round {number} of {args.rounds}: {name}")
+                target.empty()
+                before = [server_seconds(each.process) for each in (source, target)]
+
+                def timed(run: Any = run) -> None:
+                    run()
+
+                details: dict[str, Any] = {}
+                take(made[name], timed, [source.process, target.process], **details)
+                used = [
+                    server_seconds(each.process) - then
+                    for each, then in zip((source, target), before, strict=True)
+                ]
+                made[name].details[-1] |= {"source_cpu": used[0], "target_cpu": used[1]}
+                check(source, target, args.keys)
+    show("")
+    return [*made.values()]
+
+
+if __name__ == "__main__":
+    run_script(__doc__, compare, 6, 2, keys=("number of keys", KEYS, 500_000))
