@@ -13,15 +13,16 @@ import random
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
+from time import perf_counter
 from typing import Any
 
 import redis
 from results import Result
 from script import run_script
-from server_programs import WHEEL_SERVERS, located
-from servers import Server, running
-from turns import server_seconds, show, take
+from servers import WHEEL_SERVERS, Server, located, running
+from turns import Timed, server_seconds, show, take
 
 import fastresp
 from fastresp.encode.payload.format import checksum
@@ -30,6 +31,7 @@ KEYS = 2_000_000
 SAMPLE = 2_000
 PIPELINE = 500
 SEED = 36
+OURS, PIPELINES = "fastresp.copy", "redis-py pipelines"
 # The RDB version of Valkey 8.1.
 VALKEY = b"\x0b\x00"
 # How many of 100 keys have each type.
@@ -111,32 +113,31 @@ def check(source: Server, target: Server, keys: int) -> None:
 
 
 def compare(args: argparse.Namespace) -> list[Result]:
-    runs = {
-        "fastresp.copy": lambda: fastresp.copy(source.url, target.url),
-        "redis-py pipelines": lambda: by_pipelines(source.client, target.client),
-    }
-    made = {name: Result("copying", name, "", args.keys) for name in runs}
+    made = {name: Result("copying", name, "", args.keys) for name in (OURS, PIPELINES)}
     programs = [located(name, WHEEL_SERVERS) for name in ("redis-8.2", "valkey-8.1")]
     with ExitStack() as stack:
         source, target = (stack.enter_context(running(program=each)) for each in programs)
         show("copying: making the keys")
         fastresp.mass_insert(commands(args.keys), server=source.url)
+
+        def watched(name: str) -> Timed:
+            """Copy all keys; return the time, and the CPU time of each server."""
+            pair = source.process, target.process
+            before = [server_seconds(each) for each in pair]
+            start = perf_counter()
+            if name == OURS:
+                fastresp.copy(source.url, target.url)
+            else:
+                by_pipelines(source.client, target.client)
+            seconds = perf_counter() - start
+            used = [server_seconds(each) - then for each, then in zip(pair, before, strict=True)]
+            return Timed(seconds, {"server_cpu": used[0], "node_cpu": used[1]})
+
         for number in range(1, args.rounds + 1):
-            for name, run in runs.items():
+            for name, result in made.items():
                 show(f"copying, round {number} of {args.rounds}: {name}")
                 target.empty()
-                before = [server_seconds(each.process) for each in (source, target)]
-
-                def timed(run: Any = run) -> None:
-                    run()
-
-                details: dict[str, Any] = {}
-                take(made[name], timed, [source.process, target.process], **details)
-                used = [
-                    server_seconds(each.process) - then
-                    for each, then in zip((source, target), before, strict=True)
-                ]
-                made[name].details[-1] |= {"source_cpu": used[0], "target_cpu": used[1]}
+                take(result, partial(watched, name), source.process)
                 check(source, target, args.keys)
     show("")
     return [*made.values()]

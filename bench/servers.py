@@ -21,8 +21,12 @@ from fastresp.server.local_server import LocalServer
 sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 
 from local_cluster import LocalCluster, free_port
+from server_programs import WHEEL_SERVERS, located
 
-__all__ = ["C", "PARSERS", "Address", "LocalCluster", "Server", "free_port", "processes", "running"]
+__all__ = [
+    "C", "PARSERS", "WHEEL_SERVERS", "Address", "LocalCluster", "Server", "free_port", "located",
+    "processes", "running",
+]  # fmt: skip
 
 PARSERS = ("PythonParser", "hiredis")
 # The parser of rows in C.

@@ -172,6 +172,13 @@ TABLES: dict[str, Entry] = {
     },
     "Files and embeddings, whole loads": listing("load", [*TURNS, PEAK]),
     "An RDB file from Parquet": listing("rdb", [*TURNS, PEAK, FILE_SPEED]),
+    "Copy from Redis 8.2 to Valkey 8.1": listing(
+        "copying",
+        [
+            *(RATE, _each("client CPU ns", "client_cpu")),
+            *(_each("source CPU ns", "server_cpu"), _each("target CPU ns", "node_cpu")),
+        ],
+    ),
     "The cost of a checkpoint": listing(
         "checkpoint", [*TURNS, beside("server CPU / without", CHECKPOINTS)]
     ),
