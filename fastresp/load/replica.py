@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import redis
@@ -16,12 +17,12 @@ from ..outcome.messages import Hint, Message, message_of
 from ..outcome.report import counted
 from ..server.answers import Answers
 from ..server.connection_setup import call
-from ..server.preflight import SampleCommand
+from ..server.preflight import SampleCommand, preflight
 from ..server.reply_parser import fields_of, integer_of, parse_info, stats_of
 from ..server.settings import ASK_TIMEOUT_S, Server
 from ..transports.signals import Undisturbed
 
-__all__ = ["REPLICAOF", "Keyspace", "Replica"]
+__all__ = ["Keyspace", "Replica"]
 
 REPLICAOF = SampleCommand((b"REPLICAOF", b"NO", b"ONE"), fixed_length=True, subcommand=False)
 # Sentinels subscribe to this channel of each server that they monitor.
@@ -32,6 +33,7 @@ SETTINGS = {
     b"replica-read-only": (b"yes", "other clients could write keys that the load then deletes"),
     b"tls-replication": (b"no", "fastresp has no certificate for the server's connection"),
 }
+ID_CHARACTERS = 40
 # Seconds between two attempts to make the server a primary again.
 RETRY_S = 0.1
 
@@ -65,7 +67,7 @@ class Replica:
     Attributes:
         attached: whether REPLICAOF may have been sent, so that the server may be our replica.
         replication_id: the server's replication ID before REPLICAOF, which its PSYNC names.
-        keyspace: the keys when the server became a primary again; None if unknown.
+        last_info: the fields of INFO when the server became a primary again; None if unknown.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class Replica:
         self.server = server
         self.attached = False
         self.replication_id = ""
-        self.keyspace: dict[int, Keyspace] | None = None
+        self.last_info: dict[str, str] | None = None
         self._connection = connection
         self._answers = answers
         self._timeout = timeout
@@ -101,6 +103,7 @@ class Replica:
             raise self.refusal(str(error), advice) from error
         for reason in self._refusals(info):
             raise self.refusal(*reason)
+        self._check_permission()
         if integer_of("PUBSUB NUMSUB", fields_of(sentinels).get(SENTINEL_CHANNEL)):
             raise self.refusal(
                 "Sentinel monitors it, and would replace it meanwhile", "remove it from Sentinel"
@@ -111,6 +114,15 @@ class Replica:
                 option, value = name.decode(), found.decode(errors="replace")
                 change = f"run CONFIG SET {option} {needed.decode()} for the load"
                 raise self.refusal(f"its {option} is {value}, so {why}", change)
+
+    def _check_permission(self) -> None:
+        """Check that the server accepts REPLICAOF, if it accepts MULTI."""
+        with suppress(redis.ResponseError):
+            self._call("MULTI")
+            rejection, _ = preflight(self._connection, [REPLICAOF], [])
+            if rejection is not None:
+                allow = "allow it with ACL SETUSER ... +replicaof" if rejection.permission else ""
+                raise self.refusal(rejection.message, allow)
 
     def _refusals(self, info: dict[str, str]) -> Iterator[tuple[str, str]]:
         """Yield why a load would delete or disturb something, and what to do."""
@@ -149,6 +161,8 @@ class Replica:
             TransportError: the server refuses it, or has keys now.
         """
         self.replication_id = self.info().get("master_replid", "")
+        if len(self.replication_id) != ID_CHARACTERS:
+            raise self.refusal("INFO has no master_replid")
         self._primary = host, str(port)
         self.attached = True
         try:
@@ -181,7 +195,9 @@ class Replica:
                 error = caught
             if self.attached:
                 if self._timeout is not None and time.monotonic() - moved > self._timeout:
-                    raise TransportError(self._still_attached(error)) from error
+                    why = "it still loads data" if error is None else message_of(error)
+                    text = f"can't make {self.server} a primary again: "
+                    raise TransportError(Message(text, why)) from error
                 time.sleep(RETRY_S)
 
     def release_now(self) -> str:
@@ -193,24 +209,30 @@ class Replica:
             info = self.info()
             if info.get("loading") == "1":
                 return info.get("loading_loaded_bytes", "")
-            self.keyspace = Keyspace.of(info)
+            self.last_info = info
             primary = info.get("master_host"), info.get("master_port")
             if info.get("role") == "slave" and primary == self._primary:
                 self._call("REPLICAOF", "NO", "ONE")
             self.attached = False
         return ""
 
-    def _still_attached(self, error: Exception | None) -> Message:
+    @property
+    def still_attached(self) -> str:
+        """A warning if the server may still be our replica; otherwise ""."""
+        if not self.attached:
+            return ""
         place = ":".join(self._primary)
-        return Message(
-            f"can't make {self.server} a primary again: ",
-            "it still loads data" if error is None else message_of(error),
-            f" (it may still be a replica of {place}; if so, send it REPLICAOF NO ONE)",
-        )
+        return f"{self.server} may still be a replica of {place}; if so, send it REPLICAOF NO ONE"
 
-    def evicting(self) -> str:
-        """Return a warning if the server will evict some of the loaded keys; "" otherwise."""
-        info = self.info()
+    @property
+    def keyspace(self) -> dict[int, Keyspace] | None:
+        """The keys when the server became a primary again; None if unknown."""
+        return None if self.last_info is None else Keyspace.of(self.last_info)
+
+    @property
+    def over_maxmemory(self) -> str:
+        """A warning if the loaded keys need more memory than maxmemory; otherwise ""."""
+        info = self.last_info or {}
         most, used = int(info.get("maxmemory", "0")), int(info.get("used_memory", "0"))
         policy = info.get("maxmemory_policy", "noeviction")
         if not most or used <= most:

@@ -98,6 +98,7 @@ class ReplicaLink:
     Attributes:
         host, port: the address that the server connects to.
         size: number of bytes of the RDB file that were sent.
+        received: number of bytes received since then.
         complete: whether the whole file was sent.
         loaded: whether the server has said that it has loaded the file.
         interrupted: whether to give up at the next wait; set by ``interrupt()``.
@@ -108,7 +109,7 @@ class ReplicaLink:
 
     def __init__(self, host: str, port: int, timeout: float | None) -> None:
         self.host = host
-        self.size = 0
+        self.size = self.received = 0
         self.complete = self.loaded = self.interrupted = False
         self._timeout = timeout
         self._crc = 0
@@ -221,6 +222,7 @@ class ReplicaLink:
             return
         try:
             data = self._socket.recv(READ_BYTES)
+            self.received += len(data)
             # While it loads, the server sends newlines to show that it is alive.
             self._reader.feed(data if self._reader.pending else data.lstrip(b"\n"))
         except BlockingIOError:

@@ -7,6 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 
 from ..encode.payload.format import format_of
@@ -25,7 +26,7 @@ from ..transports.base import RoutedChunks, Transport, add_report
 from ..transports.driver import Blocking, Steps
 from ..transports.socket import connecting
 from .rdb_file import MAX_KEY_BYTES, RDB_VERSIONS, KeyLog, add_records, header
-from .replica import REPLICAOF, Keyspace, Replica
+from .replica import Keyspace, Replica
 from .replica_link import ReplicaLink
 
 __all__ = ["Replication", "check_target"]
@@ -34,7 +35,7 @@ __all__ = ["Replication", "check_target"]
 ASKED_S = 0.5
 # Rows of a key are several, so a server is asked to prepare for at most this many keys (128 MiB).
 MAX_EXPECTED = 1 << 24
-REQUIREMENTS = Requirements(commands=(REPLICAOF,), nodes=True, encoding_limits=True, indexes=True)
+REQUIREMENTS = Requirements(nodes=True, encoding_limits=True, indexes=True)
 
 
 def check_target(server: ServerLike, timeout: float | None) -> None:
@@ -74,6 +75,7 @@ class Replication(Transport):
         self._made = self._rows = 0
         self._started = 0.0
         self._loaded = 0.0  # the share of the file that the server has loaded
+        self._received = 0  # bytes of the server, which says that it is alive while it loads
         self._ended = False
         self._replica: Replica | None = None
         self._link: ReplicaLink | None = None
@@ -139,7 +141,6 @@ class Replication(Transport):
         locating: Callable[[], Steps[None]] | None = None,
     ) -> Steps[None]:
         """After an exception, drop the file, and make the server a primary again."""
-        outcome = None
         try:
             if isinstance(error, GeneratorExit):
                 self._abandon()
@@ -147,16 +148,12 @@ class Replication(Transport):
                 yield Blocking(self._abandon)
             if locating is not None and isinstance(error, Exception):
                 yield from locating()
-        except TransportError as second:
-            outcome = str(second)
         finally:
             self.kill()
-            if isinstance(error, TransportError):  # its text has the report
-                error.report = self.report
-                if outcome is not None:
-                    error.add_note(f"fastresp: {outcome}")
+            if isinstance(error, TransportError):
+                error.report = self.report  # its text has the report
             else:
-                add_report(error, self.report, outcome or str(self.report))
+                add_report(error, self.report, str(self.report))
 
     def kill(self) -> None:
         """Close all connections; if the server is still a replica, try once to change that."""
@@ -165,13 +162,11 @@ class Replication(Transport):
             self._link.close()
         if replica is not None and is_own(self):
             try:
-                if replica.attached:
-                    replica.release_now()
-            except Exception:
-                logging.getLogger("fastresp").warning(
-                    "%s may still be a replica; if so, send it REPLICAOF NO ONE", self.server
-                )
+                with suppress(Exception):
+                    if replica.attached:
+                        replica.release_now()
             finally:
+                self._report.stopped = replica.still_attached
                 replica.disconnect()
         self._log.close()
 
@@ -240,12 +235,15 @@ class Replication(Transport):
         return link.look()
 
     def _ask(self) -> bool:
-        """Ask how much the server has loaded; return whether this changed."""
-        replica, _ = self._parts
-        info, before = replica.info(), self._loaded
-        if info.get("loading") == "1":
-            self._loaded = min(1.0, float(info.get("loading_loaded_perc", "0")) / 100)
-        return self._loaded != before
+        """Ask how much the server has loaded; return whether it has made progress."""
+        replica, link = self._parts
+        before = self._loaded, self._received
+        self._received = link.received
+        with suppress(TransportError):  # the server may be busy; if it has died, so has the link
+            info = replica.info()
+            if info.get("loading") == "1":
+                self._loaded = min(1.0, float(info.get("loading_loaded_perc", "0")) / 100)
+        return (self._loaded, self._received) != before
 
     def _check_progress(self, moved: float) -> None:
         timeout = self._options.timeout
@@ -262,9 +260,8 @@ class Replication(Transport):
                 f"{self.server} has loaded {self._keys_loaded:,} keys, but "
                 f"{counted(self._serializer.key_count, 'key')} were sent; compare it with verify"
             )
-        warning = replica.evicting()
-        if warning:
-            logging.getLogger("fastresp").warning(warning)
+        if replica.over_maxmemory:
+            logging.getLogger("fastresp").warning(replica.over_maxmemory)
 
     @property
     def _sent(self) -> dict[int, Keyspace]:
@@ -288,8 +285,9 @@ class Replication(Transport):
         known = link is None or not link.complete
         try:
             if replica is not None and replica.attached:
-                replica.release()
-                known = True
+                with suppress(TransportError):
+                    replica.release()
+                    known = True
         finally:
             whole = replica is not None and bool(self._made) and replica.keyspace == self._sent
             self._end(self._made if whole or not known else 0, self._rows if whole else 0)
