@@ -17,7 +17,7 @@ checkpoint_option = partial(option, section="Checkpoint")
 verify_option = partial(option, section="Verification")
 
 COMMAND_FORMATS = ["resp", "commands"]
-INPUT_FORMATS = ["csv", "tsv", "jsonl", "lines", "parquet", "arrow", *COMMAND_FORMATS]
+INPUT_FORMATS = ["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "rdb", *COMMAND_FORMATS]
 
 source = argument(
     "source", "SOURCE", "A file, a URL, a pattern such as `'part-*.csv'`, or `-` for stdin."
@@ -50,7 +50,7 @@ format = data_option(  # noqa: A001
     "--format",
     "F",
     "Input format; overrides the file extension: `csv`, `tsv`, `jsonl`, `lines`, `parquet`, "
-    "`arrow`, `resp`, `commands`.",
+    "`arrow`, `rdb`, `resp`, `commands`.",
     type=click.Choice(INPUT_FORMATS),
 )
 resp_format = data_option(
@@ -64,7 +64,7 @@ formats = data_option(
     "--format formats",
     "F",
     "Input format, as for `fastresp load`; or `rdb`, an output format. Repeat to set both.",
-    type=click.Choice([*INPUT_FORMATS, "rdb"]),
+    type=click.Choice(INPUT_FORMATS),
     multiple=True,
 )
 rdb_version = data_option(

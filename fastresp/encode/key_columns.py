@@ -13,6 +13,7 @@ from ..outcome.messages import LINE_SHOWN, Hint, Message, shortened
 __all__ = [
     "ENTRY_ID", "EXPIRES_AT", "MAX_FIELDS", "Pattern", "VALUE_COLUMNS", "as_pattern", "as_target",
     "binary_columns", "check_names", "checked_fields", "choose_fields", "column_names",
+    "expiry_name",
 ]  # fmt: skip
 
 # The maximum number of field names, each of which becomes a column.
@@ -94,6 +95,14 @@ def _escaped(text: str) -> str:
 def as_target(text: str) -> Pattern:
     """Parse a pattern such as ``user:{id}``, or a single key."""
     return as_pattern(text, single=True)
+
+
+def expiry_name(ttl: bool | str | None) -> str | None:
+    """Return the name of the column with the time of expiry; None if it is not wanted."""
+    name = EXPIRES_AT if ttl is True else ttl or None
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"ttl must be True or the name of a column, not {ttl!r}")
+    return name
 
 
 def column_names(fields: Iterable[bytes], kind: str, target: Pattern) -> list[str]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from ..encode.columns.arrow_out import Column, StringBatch, time_column
 from ..encode.key_columns import (
-    EXPIRES_AT,
     MAX_FIELDS,
     Pattern,
     as_target,
@@ -19,6 +18,7 @@ from ..encode.key_columns import (
     checked_fields,
     choose_fields,
     column_names,
+    expiry_name,
 )
 from ..outcome.errors import CommandError, SourceError
 from ..outcome.messages import Hint, Message
@@ -125,9 +125,7 @@ def unload(
         raise SourceError(
             f"can't unload {target.glob}: its type is {kind}, not one of hash, {', '.join(KINDS)}"
         )
-    expiry = EXPIRES_AT if ttl is True else ttl or None
-    if expiry is not None and not isinstance(expiry, str):
-        raise TypeError(f"ttl must be True or the name of a column, not {ttl!r}")
+    expiry = expiry_name(ttl)
     names = []
     if kind not in ("hash", "stream"):
         if fields is not None:

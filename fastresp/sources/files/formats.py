@@ -5,8 +5,9 @@ from __future__ import annotations
 import codecs
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -91,7 +92,8 @@ def open_file(
             if kind != "parquet":
                 data = _decode(data, kind, reading)
                 kind = kind or detect_format(data.peek())
-                found = _open_text(data, kind, schema, reading)
+                again = partial(open_text, source, kind, reading) if _is_named(source) else None
+                found = _open_text(data, kind, schema, reading, again)
         if kind == "parquet":
             return _parquet(file.rewound(), file.name, start_row)
     except BaseException:
@@ -108,7 +110,13 @@ def open_file(
     return OpenFile(found.schema, batches, None, file, close)
 
 
-def _open_text(data: Input, kind: str, schema: pa.Schema | None, reading: Reading) -> Batches:
+def _open_text(
+    data: Input,
+    kind: str,
+    schema: pa.Schema | None,
+    reading: Reading,
+    again: Callable[[], AbstractContextManager[Input]] | None,
+) -> Batches:
     if (message := option_error(kind, reading.options)) is not None:
         raise SourceError(message)
     if kind == "jsonl":
@@ -117,6 +125,10 @@ def _open_text(data: Input, kind: str, schema: pa.Schema | None, reading: Readin
         return open_json(data, reading, schema)
     if kind == "lines":
         return _lines(data, reading)
+    if kind == "rdb":
+        from .snapshots import open_rdb
+
+        return open_rdb(data, reading, again)
     if kind == "arrow":
         if data.peek().startswith(FEATHER_1):
             raise SourceError(
@@ -199,6 +211,11 @@ def estimated_rows(path: str, kind: str) -> int | None:
     return round(size * lines / read) - (kind in ("csv", "tsv")) if lines else None
 
 
+def _is_named(source: Any) -> bool:
+    """Return whether a source can be read again."""
+    return isinstance(source, str) and (is_remote(source) or os.path.isfile(source))
+
+
 def _starts_with(path: str, magic: bytes) -> bool:
     if not os.path.isfile(path):
         return False  # a pipe can be read only once
@@ -221,7 +238,7 @@ def _decode(data: Input, kind: str | None, reading: Reading) -> Input:
     if reading.options.encoding is None:
         head = data.peek()
         kind = kind or detect_format(head)
-        if kind != "arrow":
+        if kind not in ("arrow", "rdb"):
             check_text(head, kind)
     if encoding is None:
         return data
@@ -244,6 +261,8 @@ def detect_format(head: bytes) -> str:
         return "parquet"
     if head.startswith((IPC_FILE, FEATHER_1, b"\xff\xff\xff\xff")):
         return "arrow"
+    if head.startswith((b"REDIS0", b"VALKEY0")):
+        return "rdb"
     return "jsonl" if head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"[") else "csv"
 
 

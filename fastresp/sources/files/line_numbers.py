@@ -115,7 +115,7 @@ def lines_of_rows(
     bad: Sequence[int],
     stopped: StopEvent,
 ) -> list[int]:
-    """Do the same as ``lines_of_items`` for the rows of a file; empty for Parquet and Arrow.
+    """Do the same as ``lines_of_items`` for the rows of a file; empty for binary formats.
 
     Args:
         source: the path, or a file object at its start.
@@ -126,7 +126,7 @@ def lines_of_rows(
     Raises:
         OSError, SourceError: the file can't be read.
     """
-    if kind in ("parquet", "arrow"):
+    if kind in ("parquet", "arrow", "rdb"):
         return []
     from .formats import detect_format, open_text  # need pyarrow
 

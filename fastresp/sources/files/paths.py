@@ -22,7 +22,9 @@ __all__ = [
 
 Path: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = Path | Sequence[Path] | IO[bytes]
-Format: TypeAlias = Literal["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp", "commands"]
+Format: TypeAlias = Literal[
+    "csv", "tsv", "jsonl", "lines", "parquet", "arrow", "rdb", "resp", "commands"
+]
 
 FORMATS = get_args(Format)
 SUFFIXES = {
@@ -37,6 +39,7 @@ SUFFIXES = {
     ".arrows": "arrow",
     ".ipc": "arrow",
     ".feather": "arrow",
+    ".rdb": "rdb",
 }
 PACKED_SUFFIXES = (".gz", ".zst", ".bz2")
 UNREAD_SUFFIXES = (".xz", ".lzma", ".zip", ".7z", ".lz4", ".br", ".rar", ".z")

@@ -54,7 +54,7 @@ cdef enum:
 # Why a value is damaged, before why_damaged() says it.
 cdef const char *BAD_VALUE = b"a value is damaged"
 
-# The types of values, as TYPE names them; "module" for those of modules.
+# The types of values, as TYPE names them; "module" for types of modules.
 TYPES = ("string", "list", "set", "zset", "hash", "stream", "module")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import IO, Any, Literal, TypedDict, Unpack, overload
 
+from ...encode.key_columns import VALUE_COLUMNS, as_target, checked_fields, expiry_name
 from ...outcome.messages import Hint, Message
 from ...outcome.tracebacks import public
 from .checks import check_not_read
@@ -38,6 +39,12 @@ class TableOptions(TypedDict, total=False):
     null_values: Sequence[str]
     bad_rows: Path
     max_row_bytes: int
+    match: str | None
+    type: str | None
+    fields: Sequence[str] | None
+    ttl: bool | str
+    binary: bool | str | Sequence[str]
+    db: int | None
     limit: int | None
     sort_by: str | Sequence[str]
 
@@ -55,7 +62,7 @@ def read(
     source: Source,
     *,
     sql: str | None = None,
-    format: Literal["csv", "tsv", "jsonl", "lines", "parquet", "arrow"],
+    format: Literal["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "rdb"],
     **options: Unpack[TableOptions],
 ) -> Table: ...
 @overload
@@ -86,6 +93,12 @@ def read(
     null_values: Sequence[str] = (),
     bad_rows: Path = "error",
     max_row_bytes: int = ROW_BYTES,
+    match: str | None = None,
+    type: str | None = None,  # noqa: A002
+    fields: Sequence[str] | None = None,
+    ttl: bool | str = False,
+    binary: bool | str | Sequence[str] = False,
+    db: int | None = None,
     limit: int | None = None,
     sort_by: str | Sequence[str] = (),
     skip_truncated: bool = False,
@@ -102,10 +115,10 @@ def read(
             ``SELECT id, name FROM 'flights.parquet'``.
         sql: a query that reads the source as a table with the name ``source``.
         format: ``"csv"``, ``"tsv"``, ``"jsonl"``, ``"lines"``, ``"parquet"``, ``"arrow"``,
-            ``"resp"`` or ``"commands"``; overrides the file extension or, for a file object, its
-            first bytes. If a path without a known extension is passed directly to a load, without
-            ``read``, it is read as lines if the template has ``{line}``. Text files may be
-            compressed with gzip, Zstandard or bzip2.
+            ``"rdb"``, ``"resp"`` or ``"commands"``; overrides the file extension or, for a file
+            object, its first bytes. If a path without a known extension is passed directly to a
+            load, without ``read``, it is read as lines if the template has ``{line}``. Text and RDB
+            files may be compressed with gzip, Zstandard or bzip2.
         delimiter: the character between CSV fields, if not a comma; for lines, the line end, if
             not a newline.
         quote: the character that opens and closes a CSV field with delimiters or line ends, if not
@@ -124,6 +137,11 @@ def read(
             FileExistsError.
         max_row_bytes: the maximum size of a row of JSON lines, in bytes; by default 512 MiB, the
             default limit of a server. A row needs about five times its size in memory.
+        match, type, fields, ttl, binary: which keys and values of an RDB file to read, as for
+            ``unload()``: a pattern such as ``"user:{id}"`` (by default all keys, with a column
+            ``key``), one type, the names of fields, a column with the time of expiry, and the
+            columns to read as bytes.
+        db: the database of an RDB file; by default 0, with a warning if others have keys.
         limit: stop after this many rows; with ``sort_by``, this many sorted rows.
         sort_by: the name of a column, or a list of names: sort the rows by these columns, in
             ascending order, with nulls last. Rows with equal values keep their order. DuckDB sorts
@@ -143,6 +161,11 @@ def read(
     ``sort_by``, every column and its type must appear in the first 2 MiB.
 
     Lines: one column of bytes, ``line``.
+
+    RDB, a snapshot of Redis up to 8.2 or Valkey up to 9.1: rows as ``unload()`` returns them from a
+    server; no server is needed. The names of fields are found by a first pass over the file, unless
+    ``fields`` or the template names them. Keys that have expired since the snapshot are included.
+    Damage is an error with its offset; the checksum is compared after the last row.
 
     RESP, as ``dump`` writes it: one path or one file object; see RespFile.
 
@@ -199,6 +222,7 @@ def read(
         max_row_bytes,
     )
     _check_options(options, format)
+    options = replace(options, **_of_rdb(match, type, fields, ttl, binary, db))
     keys = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by)
     if format in ("resp", "commands") or (format is None and _is_resp(source)):
         if sql is not None:
@@ -229,6 +253,36 @@ def read(
     if files.writes_bad_rows:
         check_not_read(bad_rows, files.names)
     return Table(files, sql=sql, limit=limit, sort_by=keys)
+
+
+def _of_rdb(
+    match: str | None,
+    type: str | None,  # noqa: A002
+    fields: Sequence[str] | None,
+    ttl: bool | str,
+    binary: bool | str | Sequence[str],
+    db: int | None,
+) -> dict[str, Any]:
+    """Check the options for RDB files, and return them by name."""
+    kinds = [name for name in VALUE_COLUMNS if name != "json"]
+    if type is not None and type not in kinds:
+        raise ValueError(f"type must be one of {', '.join(kinds)}, not {type!r}")
+    if fields is not None:
+        if type not in (None, "hash", "stream"):
+            raise ValueError(Message(f"a {type} has no fields; omit ", Hint("fields")))
+        fields = tuple(checked_fields(fields))
+    if match is not None:
+        as_target(match)
+    if not isinstance(binary, bool):
+        binary = (binary,) if isinstance(binary, str) else tuple(binary)
+    return {
+        "match": match,
+        "type": type,
+        "fields": fields,
+        "ttl": expiry_name(ttl),
+        "binary": binary,
+        "db": db,
+    }
 
 
 def _check_options(options: FileOptions, format: Format | None) -> None:  # noqa: A002

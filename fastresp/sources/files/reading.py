@@ -37,12 +37,13 @@ FORMAT_NAMES = {
     "lines": "lines",
     "parquet": "Parquet",
     "arrow": "Arrow IPC",
+    "rdb": "RDB",
 }
 
 
 @dataclass(frozen=True)
 class FileOptions:
-    """The user's options for text files, as for ``read()``.
+    """The user's options for text files, and from ``match`` on for RDB files, as for ``read()``.
 
     Attributes:
         pattern: the pattern that found the files, of any format; None if the user named the files.
@@ -57,6 +58,12 @@ class FileOptions:
     quote: str | None = None
     escape: str | None = None
     max_row_bytes: int = ROW_BYTES
+    match: str | None = None
+    type: str | None = None
+    fields: tuple[str, ...] | None = None
+    ttl: str | None = None
+    binary: bool | tuple[str, ...] = False
+    db: int | None = None
     pattern: str | None = field(default=None, compare=False, repr=False)
 
     def delimiter_of(self, kind: str) -> str:
@@ -107,7 +114,7 @@ def option_error(kind: str, options: FileOptions) -> Message | None:
         "encoding": (*delimited, "jsonl", "lines"),
         "bad_rows": (*delimited, "jsonl"),
         "max_row_bytes": ("jsonl",),
-    }
+    } | dict.fromkeys(("match", "type", "fields", "ttl", "binary", "db"), ("rdb",))
     for name, kinds in fits.items():
         if kind not in kinds and getattr(options, name) != getattr(DEFAULT_OPTIONS, name):
             named = [FORMAT_NAMES[each] for each in kinds]
