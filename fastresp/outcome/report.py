@@ -296,8 +296,7 @@ class Report(Displayed):
         if self.nulls_skipped:
             lines.append(f"{counted(self.nulls_skipped, 'null')} left out")
         if self.existing:
-            existing = f"{counted(self.existing, 'command')} skipped because the key exists ("
-            lines.append(Message(existing, Hint("exists", "skip"), ")"))
+            lines.append(f"{counted(self.existing, 'command')} skipped because the key exists")
         if self.gone:
             lines.append(f"{counted(self.gone, 'key')} deleted or expired before reading")
         if self.converted:

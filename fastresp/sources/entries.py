@@ -41,10 +41,17 @@ class Entries:
         self.restorer = restorer
 
     def __iter__(self) -> Iterator[EntryRow]:
-        self._reading = self._read()
+        self._reading = self._checked()
         return chain.from_iterable(self._reading)
 
-    def _read(self) -> Generator[list[EntryRow], None, None]:
+    def _checked(self) -> Generator[list[EntryRow], None, None]:
+        """Yield lists of rows; raise the error of the key after the last row."""
+        for rows in self._read():
+            yield rows
+            if self.restorer.error is not None:
+                raise self.restorer.error
+
+    def _read(self) -> Iterator[list[EntryRow]]:
         """Yield lists of rows; the restorer is set when the first row is requested."""
         raise NotImplementedError
 

@@ -18,6 +18,7 @@ class Restorer:
         field_ttl: Literal["keep", "drop"] = "keep",
         old: bytes = b"",
         new: bytes = b"",
+        unique: bool = False,
     ) -> None: ...
     @property
     def gone(self) -> int: ...

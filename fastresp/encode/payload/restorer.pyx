@@ -10,6 +10,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcmp, memcpy
 
 from .converter cimport EXPIRED_VALUE, Converter
+from .duplicates cimport Keys
 from .encoding cimport Word
 from .format cimport crc64
 from .layouts cimport layout_of
@@ -36,6 +37,8 @@ cdef class Restorer:
         valkey, source_valkey: whether the target and the source are Valkey.
         field_ttl: as for ``Converter``.
         old, new: a prefix of keys, and the prefix that replaces it.
+        unique: whether to leave out keys that were read before, as SCAN may return a key twice. The
+            first million keys are remembered.
 
     Attributes:
         error: the SourceError of the key after the last row; None if there is no error.
@@ -48,19 +51,21 @@ cdef class Restorer:
     cdef readonly Py_ssize_t gone
     cdef readonly Py_ssize_t converted
     cdef Converter converter
+    cdef Keys keys                      # of the rows so far; None to allow a key twice
     cdef int version
     cdef bytes old
     cdef bytes new
 
     def __init__(
         self, int rdb_version, *, bint valkey, bint source_valkey, str field_ttl="keep",
-        bytes old=b"", bytes new=b"",
+        bytes old=b"", bytes new=b"", bint unique=False,
     ):
         self.version = rdb_version
         self.converter = Converter(
             rdb_version, valkey=valkey, source_valkey=source_valkey, field_ttl=field_ttl
         )
         self.old, self.new = old, new
+        self.keys = Keys() if unique else None
 
     @property
     def expiries_dropped(self):
@@ -127,6 +132,10 @@ cdef class Restorer:
         if payload is None:             # all fields of the hash have expired
             self.gone += 1
             return None
+        if self.keys is not None:
+            self.keys.prepare(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), 0)
+            if self.keys.add() >= 0:
+                return None
         if self.old is not self.new and key.startswith(self.old):
             key = self.new + key[len(self.old):]
         return key, 0 if expiry < 0 else expiry, payload

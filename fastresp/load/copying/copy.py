@@ -111,6 +111,7 @@ class Copying(Feature):
             field_ttl=self._options.field_ttl,
             old=old,
             new=new,
+            unique=self._options.exists != "replace",
         )
         self._entries.prepare(self._restorer)
 
@@ -160,8 +161,9 @@ def copy(
     is converted.
 
     SCAN is no snapshot: keys that are written to during the copy may be outdated in the target, and
-    keys that are created meanwhile may be missing. SCAN may also return a key twice while the
-    source resizes its table of keys; with ``exists="error"``, its second copy is an error.
+    keys that are created meanwhile may be missing. SCAN may also return a key twice, for example
+    while the source resizes its table of keys; unless it is one of the first million keys, its
+    second copy is an existing key in the target.
 
     Args:
         source: the server to read from, as for ``mass_insert``. In a cluster, all primaries are

@@ -71,7 +71,7 @@ class ReplicaEntries(Entries):
             text = f"can't read the source at {self.server}: "
             raise SourceError(Message(text, message_of(error))) from error
 
-    def _read(self) -> Generator[EntryRow, None, None]:
+    def _read(self) -> Generator[list[EntryRow], None, None]:
         self._stream.open()
         reader = RdbReader(
             self._stream.read,
@@ -81,8 +81,7 @@ class ReplicaEntries(Entries):
             database=int(self.server.settings.get("db") or 0),
         )
         while (batch := reader.batch()) is not None:
-            rows = map(self.restorer.stored_row, batch.values, batch.expires, batch.keys)
-            yield from filter(None, rows)
+            yield self.restorer.stored_rows(batch.values, batch.expires, batch.keys)
 
     def close(self) -> None:
         """Stop reading, and close the connection."""

@@ -114,8 +114,6 @@ class ServerEntries(Entries):
                 for replies in reading:
                     replies = rest + replies
                     yield self.restorer.dumped_rows(replies, sent_keys)
-                    if self.restorer.error is not None:
-                        raise self.restorer.error
                     # The reply to PEXPIRETIME comes next.
                     rest = replies[-1:] if len(replies) % 2 else []
             except (TransportError, CommandError) as error:

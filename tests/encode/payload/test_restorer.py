@@ -90,3 +90,11 @@ def test_value_of_a_file(client: redis.Redis) -> None:
     assert "key b'c': the value was damaged" in str(restorer.error)
     client.restore(*rows[1])
     assert client.get("other") == b"hello"
+
+
+def test_keys_that_are_read_twice() -> None:
+    restorer = Restorer(11, valkey=False, source_valkey=False, unique=True)
+    read = [payload(VALUE, 11), -1] * 3
+    assert len(restorer.dumped_rows(read, iter([b"a", b"b", b"a"]))) == 2
+    assert restorer.dumped_rows(read, iter([b"b", b"a", b"c"])) == [(b"c", 0, read[0])]
+    assert restorer.gone == 0
