@@ -57,6 +57,7 @@ cdef class Elements:
     cdef char *expanded(self, int at, const Stored *s) noexcept nogil
     cdef bint keep(self, int at, const Stored *s) noexcept nogil
     cdef bint keep_number(self, int at, int64_t number) noexcept nogil
+    cdef int keep_expiry(self, int64_t expiry) noexcept nogil
     cdef int keep_double(self, int64_t bits) noexcept nogil
     cdef int read_plain(self) noexcept nogil
     cdef int read_score(self) noexcept nogil

@@ -60,7 +60,10 @@ from ...outcome.errors import SourceError
 cdef enum:
     # Memory for decompressed texts that is kept for the next value.
     KEPT_BYTES = 1048576
+    IMPOSSIBLE = -2
 
+# Later times of expiry are damaged, so that sums can't overflow; Redis allows 2^48 ms.
+cdef uint64_t MAX_EXPIRY = <uint64_t>1 << 62
 cdef const char *NOTHING = b""
 cdef const char *NO_MEMORY = b"no memory for a compressed text"
 cdef const char *ENDS_EARLY = b"it ends early"
@@ -254,6 +257,12 @@ cdef class Elements:
         self.item[at].size = put_signed(text, number) - text
         return True
 
+    cdef int keep_expiry(self, int64_t expiry) noexcept nogil:
+        """Keep when a field expires; return 1 or -1."""
+        if not -1 <= expiry < <int64_t>MAX_EXPIRY:
+            return self.stop(b"an impossible time of expiry")
+        return self.keep_number(2, expiry)
+
     cdef int read_plain(self) noexcept nogil:
         """Read an item of texts; return 1 or -1."""
         cdef Cursor *c = &self.cursor
@@ -274,17 +283,15 @@ cdef class Elements:
             return 1
         if self.kind == TIMED_HASH:
             expiry = <int64_t>(self.first_expiry + after - 1) if after else -1
-            if (self.first_expiry | after) >> 62:
-                expiry = -2
+            if self.first_expiry >= MAX_EXPIRY or after >= MAX_EXPIRY:
+                expiry = IMPOSSIBLE
         elif not skip(c, 8):
             return self.stop(NULL)
         else:
             memcpy(&expiry, c.p - 8, 8)
         if self.kind == BINARY_SORTED_SET:
             return self.keep_double(expiry)
-        if expiry < -1:
-            return self.stop(b"an impossible time of expiry")
-        return self.keep_number(2, expiry)
+        return self.keep_expiry(expiry)
 
     cdef int keep_double(self, int64_t bits) noexcept nogil:
         cdef double score
@@ -353,9 +360,9 @@ cdef class Elements:
             if found < 1:
                 return self.stop(b"half an item") if found == 0 and at else found
             if at == 2:
-                if s.text is not NULL or s.integer < 0:
-                    return self.stop(b"an impossible time of expiry")
-                return self.keep_number(2, s.integer if s.integer else -1)
+                if s.text is not NULL:
+                    s.integer = IMPOSSIBLE
+                return self.keep_expiry(s.integer if s.integer else -1)
             self.keep(at, &s)
         if self.kind == SORTED_SET_LISTPACK or self.kind == SORTED_SET_ZIPLIST:
             if s.text is not NULL and not is_score(s.text, s.text + s.size):
