@@ -22,7 +22,8 @@ from ..outcome.report import counted, size_text
 from ..replies.fetch_hashes import Hashes
 from ..replies.unload import Entries, check_found
 from ..replies.unload import unload as read_keys
-from ..sources.files import SUFFIXES
+from ..sources.files import SUFFIXES, Table, read
+from ..sources.files.paths import names_snapshot
 from ..sources.files.table import import_optional
 from . import options
 from .command_line import FILE, argument, command, option
@@ -40,7 +41,13 @@ JSON_ROWS = 1024
 
 
 @command("unload")
-@argument("pattern", "PATTERN", "`'user:{id}'` (adds a column `id`), `'user:*'`, or a single key.")
+@argument(
+    "pattern",
+    "PATTERN",
+    "`'user:{id}'` (adds a column `id`), `'user:*'`, or a single key; or an RDB file.",
+)
+@option("--match", "P", "The pattern of keys in an RDB file.", show_default="all keys")
+@option("--db", "N", "The database of an RDB file.", type=click.IntRange(min=0), show_default="`0`")
 @option(
     "--type",
     "TYPE",
@@ -75,6 +82,8 @@ JSON_ROWS = 1024
 @options.timeout
 def unload(
     pattern: str,
+    match: str | None,
+    db: int | None,
     type: str | None,  # noqa: A002
     fields: tuple[str, ...],
     ttl: str | None,
@@ -109,6 +118,10 @@ def unload(
     keys change during the scan, keys or list items may be missing, and list items or set members
     may appear twice.
 
+    An RDB file is a snapshot that a server has saved; no server is needed to read it:
+
+        fastresp unload dump.rdb --match "user:{id}" -o users.parquet
+
     In a cluster, the keys of all nodes are written; pass the URL of any node. If slots move during
     the scan, keys may be missing or appear twice.
 
@@ -120,7 +133,6 @@ def unload(
         if path is None:
             end.json_file = sys.stderr
         kind = _kind(path, format)
-        target = as_target(pattern)
         names = None if fields in ((), ("*",)) else _split(fields, "--fields")
         columns = binary == ("*",) or _split(binary, "--binary")
         if columns and kind == "jsonl":
@@ -128,15 +140,18 @@ def unload(
                 "JSON Lines can't contain the bytes of --binary; write CSV or Parquet, such as -o "
                 "FILE.parquet"
             )
-        rows = read_keys(
-            target,
-            type=type,
-            fields=names,
-            ttl=ttl or False,
-            server=server,
-            binary=columns,
-            timeout=timeout or None,
-        )
+        chosen: dict[str, Any] = {
+            "type": type, "fields": names, "ttl": ttl or False, "binary": columns,
+        }  # fmt: skip
+        rows: Hashes | Entries | SnapshotRows
+        if match is not None or names_snapshot(pattern):
+            if server is not None:
+                raise ValueError(f"{pattern} is a file, which needs no server; leave out --server")
+            rows = SnapshotRows(read(pattern, format="rdb", match=match, db=db, **chosen))
+        elif db is not None:
+            raise ValueError("--db is for RDB files; name a server's database in its URL")
+        else:
+            rows = read_keys(as_target(pattern), server=server, timeout=timeout or None, **chosen)
         output_name = path and str(path)
         summary: dict[str, Any] = {"rows": 0, "bytes": 0, "seconds": 0.0, "output": output_name}
         end.fields = summary if as_json else None
@@ -150,12 +165,12 @@ def unload(
             shown = not as_json and sys.stderr.isatty() and not (path is None and file.isatty())
             _write(rows, file, kind, shown, summarise)
             changed = rows.changed if isinstance(rows, Entries) else 0
-            if not rows.rows and not changed:
-                check_found(target, type, server, timeout or None)
+            if not (rows.rows or changed or isinstance(rows, SnapshotRows)):
+                check_found(as_target(pattern), type, server, timeout or None)
         if not as_json:
             where = "" if path is None else f" to {path}"
             say(
-                f"{counted(rows.rows, 'row')} written{where}: {size_text(rows.nbytes)} of replies "
+                f"{counted(rows.rows, 'row')} written{where}: {size_text(rows.nbytes)} read "
                 f"in {time.monotonic() - start:,.2f} s"
             )
             if changed:
@@ -163,6 +178,41 @@ def unload(
                     f"{counted(changed, 'key')} without rows: deleted or changed in type before "
                     "reading, or an empty stream"
                 )
+
+
+class SnapshotRows:
+    """The rows of a table, with the attributes of rows from a server.
+
+    Attributes:
+        rows, nbytes: the number of rows and of bytes read so far.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._reader: Any = None
+        self.rows = self.nbytes = 0
+
+    def __enter__(self) -> SnapshotRows:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._table.close()
+
+    def __arrow_c_schema__(self) -> object:
+        import pyarrow as pa
+
+        self._reader = pa.RecordBatchReader.from_stream(self._table)
+        return self._reader.schema.__arrow_c_schema__()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batches; call after the schema was read."""
+        try:
+            for batch in self._reader:
+                self.rows += batch.num_rows
+                self.nbytes += batch.nbytes
+                yield batch
+        except Exception as error:
+            raise self._table.error or error from None
 
 
 def _split(names: Sequence[str], option: str) -> list[str]:
@@ -204,7 +254,11 @@ def _kind(path: Path | None, kind: str | None) -> str:
 
 
 def _write(
-    rows: Hashes | Entries, file: IO[bytes], kind: str, shown: bool, written: Callable[[], object]
+    rows: Hashes | Entries | SnapshotRows,
+    file: IO[bytes],
+    kind: str,
+    shown: bool,
+    written: Callable[[], object],
 ) -> None:
     """Write all batches to a file; call ``written`` after each, and when the file is complete."""
     import_optional("pyarrow")

@@ -17,7 +17,7 @@ from .remote import is_pattern, is_remote, path_of, remote_files
 
 __all__ = [
     "FORMATS", "Format", "Path", "SUFFIXES", "Source", "exists", "files_of", "format_of",
-    "names_no_format", "pattern_of",
+    "names_no_format", "names_snapshot", "pattern_of",
 ]  # fmt: skip
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -164,6 +164,11 @@ def names_no_format(source: Source) -> bool:
         return False  # reported when the source is read
     known = {*SUFFIXES, ".resp"}
     return all(map(_is_named, files)) and not any(_suffix(file)[0] in known for file in files)
+
+
+def names_snapshot(path: str) -> bool:
+    """Return whether a path has the extension of an RDB file, maybe compressed."""
+    return _suffix(path)[0] == ".rdb"
 
 
 def _is_named(file: Any) -> bool:

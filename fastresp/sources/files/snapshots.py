@@ -131,23 +131,26 @@ class Snapshot:
             tail=self.target.tail,
             ttl=self._options.ttl,
         )
+        rows = 0
         try:
             while (batch := columns.take()) is not None:
+                rows += len(batch)
                 yield pa.record_batch(batch)
         except SourceError:
             if data.unwanted:  # the bytes end early
                 return
             raise
-        self._warn(reader)
+        self._warn(reader, rows)
 
-    def _warn(self, reader: RdbReader) -> None:
+    def _warn(self, reader: RdbReader, rows: int) -> None:
         """Say which keys were left out, unless the user chose them."""
         log = logging.getLogger("fastresp")
-        if reader.other is not None and self._options.type is None:
+        if reader.other is not None and (self._options.type is None or not rows):
             key, kind = reader.other
             log.warning(
-                "skipped %s of %s (not hashes), such as '%s', a %s; read each type separately",
-                counted(reader.other_types, "key"), self.target.glob,
+                "skipped %s of %s (other types than %s), such as '%s', a %s; read each type "
+                "separately",
+                counted(reader.other_types, "key"), self.target.glob, self.kind,
                 key.decode(errors="backslashreplace"), kind,
             )  # fmt: skip
         if reader.other_databases and self._options.db is None:

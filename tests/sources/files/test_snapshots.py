@@ -89,7 +89,10 @@ def test_all_fields_are_found_first(dump: Path, caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING, "fastresp"):
         names = columns(fastresp.read(dump, match="user:*", binary="binary")).column_names
     assert sorted(names) == ["age", "binary", "city", "key", "name"]
-    assert "skipped 1 key of user:* (not hashes), such as 'user:list', a list" in caplog.text
+    assert (
+        "skipped 1 key of user:* (other types than hash), such as 'user:list', a list"
+        in caplog.text
+    )
     assert "skipped 1 key of databases other than 0" in caplog.text
     caplog.clear()
     columns(fastresp.read(dump, match="user:*", type="hash", binary=True, db=0))
