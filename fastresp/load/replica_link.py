@@ -108,7 +108,6 @@ class ReplicaLink:
     """
 
     def __init__(self, host: str, port: int, timeout: float | None) -> None:
-        self.host = host
         self.size = self.received = 0
         self.complete = self.loaded = self.interrupted = False
         self._timeout = timeout
@@ -121,7 +120,7 @@ class ReplicaLink:
         self._moved = time.monotonic()
         self._pause = 0.0  # seconds of the longest pause with nothing to send
         self._listener: socket.socket | None = _listening(host, port)
-        self.port: int = self._listener.getsockname()[1]
+        self.host, self.port = self._listener.getsockname()[:2]
         on_fork(self, ReplicaLink.close)
 
     def interrupt(self) -> None:

@@ -148,6 +148,9 @@ class Replication(Transport):
                 yield Blocking(self._abandon)
             if locating is not None and isinstance(error, Exception):
                 yield from locating()
+        except BaseException as second:  # such as a second Ctrl-C
+            error = second
+            raise
         finally:
             self.kill()
             if isinstance(error, TransportError):
@@ -285,20 +288,24 @@ class Replication(Transport):
         known = link is None or not link.complete
         try:
             if replica is not None and replica.attached:
+                if not known:
+                    text = "waiting until %s has loaded the data and is a primary again"
+                    logging.getLogger("fastresp").warning(text, self.server)
                 with suppress(TransportError):
                     replica.release()
                     known = True
         finally:
             whole = replica is not None and bool(self._made) and replica.keyspace == self._sent
-            self._end(self._made if whole or not known else 0, self._rows if whole else 0)
-            self._report.replies = self._made if whole else 0
+            in_doubt = whole or not known
+            self._end(self._made * in_doubt, self._rows * in_doubt)
+            self._report.replies = self._made * whole
 
     def _end(self, commands: int, rows: int) -> None:
         """Complete the report."""
         report = self.report
         report.commands = report.replies = commands
         report.rows, report.unsent = rows, self._made - commands
-        report.keys = self._keys_loaded if self._started else 0
+        report.keys = self._keys_loaded
         self._ended = True
 
 
