@@ -55,6 +55,8 @@ class Answers:
     indexes: tuple[bytes, ...] = ()
     # Whether the server evicts keys when it reaches maxmemory.
     evicts: bool = False
+    # The ID of the server's process; empty if unknown.
+    run_id: str = ""
     # Commands that were not sent, or that the server does not know: some proxies know only data
     # commands.
     unknown: frozenset[str] = frozenset()
@@ -155,6 +157,7 @@ def ask(
         indexes=tuple(names),
         evicts=info.get("maxmemory", "0") != "0"
         and info.get("maxmemory_policy", "noeviction") != "noeviction",
+        run_id=info.get("run_id", ""),
         unknown=frozenset(unknown),
     )
 

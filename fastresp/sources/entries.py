@@ -24,10 +24,12 @@ class Entries:
         restorer: adapts payloads to the target, and counts.
         rows: about how many keys there are; None if unknown.
         valkey: whether the source is Valkey, or its file; set by ``open()``.
+        databases: identifies the source's database, or its nodes; set by ``open()`` of a server.
     """
 
     restorer: Restorer
     valkey = False
+    databases: frozenset[str] = frozenset()
     rows: int | None = None
 
     def __init__(self) -> None:

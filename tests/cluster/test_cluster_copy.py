@@ -20,6 +20,9 @@ def test_to_a_cluster_and_back(cluster: LocalCluster, client: redis.Redis) -> No
     assert (report.replies, report.failed) == (len(expected), 0)
     assert min(cluster.sizes()) > 0
     client.flushall()
+    other_node = cluster.url_of(cluster.ports[1])
+    with pytest.raises(ValueError, match="the same database"):
+        fastresp.copy(cluster.url, other_node)
     report = fastresp.copy(cluster.url, client)
     assert report.replies == len(expected)
     assert differences(contents(client), expected) == []

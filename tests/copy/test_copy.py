@@ -140,6 +140,29 @@ def test_a_wrong_prefix(source: redis.Redis, rename: str) -> None:
         fastresp.copy(source, rename=rename)
 
 
+def test_a_wrong_type(source: redis.Redis) -> None:
+    with pytest.raises(ValueError, match=r"type must be one of hash, string, .* not 'hsah'"):
+        fastresp.copy(source, type="hsah")
+
+
+def test_the_same_database(copy: Copy, target: redis.Redis) -> None:
+    target.mset({"a:1": 1, "b:1": 2})
+    with pytest.raises(ValueError, match=r"the same database; pass another target, or rename="):
+        copy(target, target, exists="replace")
+    with pytest.raises(ValueError, match=r"the same database; rename would rename keys that"):
+        copy(target, target, rename="a:* -> a:b:*")
+    copy(target, target, match="a:*", rename="a:* -> c:*")
+    assert target.get("c:1") == b"1"
+    with redis.Redis(
+        connection_pool=redis.ConnectionPool(
+            connection_class=redis.UnixDomainSocketConnection,
+            path=target.connection_pool.connection_kwargs["path"],
+            db=1,
+        )
+    ) as other:
+        assert copy(target, other).rows == 3
+
+
 def test_source_that_is_lost(start_server: Callable[..., LocalServer], target: redis.Redis) -> None:
     """The error names the source, and earlier keys are in the target."""
     server = start_server()

@@ -167,5 +167,7 @@ def test_a_source_that_begins_late(start_server: StartServer, server: LocalServe
 
 
 def test_unknown_types(server: LocalServer) -> None:
-    with pytest.raises(ValueError, match=r"type must be one of .* with from_replica=True, not 'x'"):
-        fastresp.copy(server.url, server.url, from_replica=True, type="x")
+    with pytest.raises(
+        ValueError, match=r"type must be one of .* with from_replica=True, not .MBbloom--."
+    ):
+        fastresp.copy(server.url, server.url, from_replica=True, type="MBbloom--")

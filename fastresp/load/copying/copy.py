@@ -13,6 +13,7 @@ from ...encode.template import Template
 from ...outcome.messages import Hint, Message, shortened
 from ...outcome.report import Report
 from ...outcome.tracebacks import public
+from ...replies.key_pattern import KINDS
 from ...server.options import (
     EXISTS,
     MaxErrors,
@@ -29,10 +30,11 @@ from ...transports.driver import Blocking, Steps, run
 from ..load import Choose, Feature, Load
 from ..mass_insert import choose, loading
 from .replica_entries import ReplicaEntries
-from .server_entries import ServerEntries
+from .server_entries import ServerEntries, databases_of
 
 __all__ = ["CopyOptions", "copy", "copying"]
 
+TYPES = ("hash", *KINDS)
 RENAME = re.compile(r"\s*([^*]*)\*\s*->\s*([^*]*)\*\s*")
 
 
@@ -58,6 +60,8 @@ class CopyOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check("exists", self.exists in EXISTS, "'error', 'skip' or 'replace'")
+        words = f"one of {', '.join(TYPES)}, or a module's type, which has nine characters"
+        self._check("type", self.type is None or self.type in TYPES or len(self.type) == 9, words)
         self._check("field_ttl", self.field_ttl in ("keep", "drop"), "'keep' or 'drop'")
         self.prefixes  # noqa: B018
 
@@ -104,6 +108,8 @@ class Copying(Feature):
         assert load.transport is not None and load.transport.answers is not None
         answers = load.transport.answers
         old, new = self._options.prefixes
+        if self._entries.databases & databases_of(load.transport.server, answers):
+            self._check_same_database()
         self._restorer = Restorer(
             format_of(answers.version, {}, valkey=answers.valkey).rdb_version,
             valkey=answers.valkey,
@@ -114,6 +120,16 @@ class Copying(Feature):
             unique=self._options.exists != "replace",
         )
         self._entries.prepare(self._restorer)
+
+    def _check_same_database(self) -> None:
+        """Refuse to copy keys onto themselves, or into keys that SCAN may find later."""
+        same = "the source and the target are the same database; "
+        if self._options.rename is None:
+            raise ValueError(Message(same, "pass another target, or ", Hint("rename", ...)))
+        old, new = self._options.prefixes
+        if new.startswith(old):
+            text = " would rename keys that were copied; choose another prefix"
+            raise ValueError(Message(same, Hint("rename"), text))
 
     def ended(self, load: Load) -> Steps[None]:
         yield from ()

@@ -13,6 +13,7 @@ from ...server.settings import Server, ServerLike
 from ...sources.entries import Entries, EntryRow
 from ...sources.files.rdb import TYPES, RdbReader
 from ...sources.replication.stream import ReplicaStream
+from .server_entries import databases_of
 
 __all__ = ["ReplicaEntries"]
 
@@ -58,7 +59,7 @@ class ReplicaEntries(Entries):
         """
         try:
             answers = self.server.ask(self._timeout)
-            self.valkey = answers.valkey
+            self.valkey, self.databases = answers.valkey, databases_of(self.server, answers)
             if answers.cluster:
                 cause = f"{self.server} is a node of a cluster; leave out "
                 raise SourceError(Message(cause, Hint("from_replica"), " to copy it with SCAN"))

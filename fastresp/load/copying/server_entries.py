@@ -17,6 +17,7 @@ from ...replies.iter_replies import iter_replies, replying
 from ...replies.key_pattern import KINDS
 from ...replies.reply_core import ReplyCore
 from ...replies.scan import Scan
+from ...server.answers import Answers
 from ...server.options import Options
 from ...server.preflight import Requirements, SampleCommand
 from ...server.settings import Server, ServerLike
@@ -24,9 +25,17 @@ from ...sources.chunks import Chunks
 from ...sources.entries import Entries, EntryRow
 from ...transports.driver import stream
 
-__all__ = ["ServerEntries"]
+__all__ = ["ServerEntries", "databases_of"]
 
 DUMP = SampleCommand((b"DUMP", b"1"), fixed_length=True, subcommand=False)
+
+
+def databases_of(server: Server, answers: Answers) -> frozenset[str]:
+    """Return texts that identify a server's database, or the nodes of its cluster."""
+    if answers.topology is not None:
+        return frozenset(f"{host}:{port}" for host, port in answers.topology.nodes)
+    number = server.settings.get("db") or 0
+    return frozenset([f"{answers.run_id}/{number}"] if answers.run_id else [])
 
 
 class BatchCore(ReplyCore):
@@ -84,7 +93,7 @@ class ServerEntries(Entries):
         """
         try:
             answers = self.server.ask(self._timeout)
-            self.valkey = answers.valkey
+            self.valkey, self.databases = answers.valkey, databases_of(self.server, answers)
             if self._match is None and self._type is None and not answers.cluster:
                 [count] = iter_replies(
                     [("DBSIZE",)], server=self.server.any_node(), timeout=self._timeout
@@ -109,7 +118,8 @@ class ServerEntries(Entries):
             chunks = Chunks(keys, self._template, Options(timeout=self._timeout))
             core = BatchCore(self.server, on_error="collect", timeout=self._timeout)
             reading = stack.enter_context(closing(stream(replying(core, chunks, BatchCluster))))
-            sent_keys, rest = iter(sent.popleft, None), []
+            sent_keys = iter(sent.popleft, None)
+            rest: list[Any] = []
             try:
                 for replies in reading:
                     replies = rest + replies
