@@ -18,7 +18,8 @@ from every_encoding import contents, differences, fill, knows_field_expiry
 from hypothesis import given
 from hypothesis import strategies as st
 from payload_model import DISPUTED, FOOTER_BYTES, back_length, entry, length, listpack, string
-from random_values import INTEGERS, NEARLY_INTEGERS
+from random_values import INTEGERS, NEARLY_INTEGERS, limits
+from random_values import value as random_value
 from server_programs import WHEEL_SERVERS, located
 
 import fastresp
@@ -210,6 +211,42 @@ def test_checks(check: bool) -> None:
         assert made.converted(20, damaged) == (20, damaged)
     with pytest.raises(SourceError, match="ends early"):
         made.converted(20, damaged[:9], check=check)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", RDB_VERSIONS)
+def test_random_values(servers: ExitStack, name: str, seed: int) -> None:
+    """Values that a server makes of random commands, with random limits of encodings."""
+    client, source = started(servers, name), Random(seed)
+    for number in range(40):
+        client.config_set("rdbcompression", source.choice(("yes", "no")))
+        for limit, most in limits(source).items():
+            with suppress(redis.ResponseError):  # not in 6.2, or not in 7.0
+                client.config_set(limit, most)
+                client.config_set(limit.replace("listpack", "ziplist"), most)
+        for at in range(5):
+            for command in random_value(source, b"%d:%d" % (number, at)):
+                client.execute_command(*command)
+        for key, (kind, _, value) in contents(client).items():
+            form, data = dumped(client, key)
+            expected = sorted(value) if kind == "zset" else value
+            assert as_contents(kind, form, elements(form, data)) == expected
+            assert is_sound(form, data)
+        client.flushall()
+
+
+@pytest.mark.slow
+def test_values_of_real_modules(module_server: LocalServer) -> None:
+    client = redis.Redis.from_url(module_server.url)
+    client.execute_command("JSON.SET", "json", "$", '{"a": [1, 2.5, "text", null, {"b": true}]}')
+    client.execute_command("BF.ADD", "bloom", "a")
+    client.execute_command("CMS.INITBYDIM", "sketch", 100, 5)
+    client.execute_command("TOPK.RESERVE", "top", 5)
+    for key in client.scan_iter():
+        kind, value = dumped(client, key)
+        passed = converter("redis-8.2", "redis-8.2").converted(kind, value, check=True)
+        assert passed == (kind, value) and kind == 7
 
 
 # Values of types that servers no longer write, or write rarely.
