@@ -46,6 +46,11 @@ COMMANDS = {
     "check": Listed(RESP, "resp_files:check", "Check a RESP file and summarise its commands."),
     "unload": Listed(READ, "unload:unload", "Write keys to a file that fastresp load can reload."),
     "pop": Listed(READ, "pop:pop", "Pop items from a list and write them to stdout, one per line."),
+    "inspect": Listed(
+        TRY,
+        "inspect:inspect",
+        "Show what an RDB file contains: keys and bytes by type, prefix and expiry.",
+    ),
     "doctor": Listed(TRY, "doctor:diagnose", "Find what limits the throughput of a server."),
     "demo": Listed(TRY, "demo.command:demo", "Compare ways to load data on a temporary server."),
 }

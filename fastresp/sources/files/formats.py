@@ -24,8 +24,8 @@ from .remote import is_remote
 from .schemas import validated
 
 __all__ = [
-    "OpenFile", "checksums_of", "columns_of", "detect_format", "open_file", "open_text",
-    "estimated_rows", "metadata_of", "row_count",
+    "OpenFile", "checksums_of", "columns_of", "decompressed", "detect_format", "estimated_rows",
+    "open_file", "open_text", "metadata_of", "row_count",
 ]  # fmt: skip
 
 BATCH_ROWS = 16384
@@ -81,7 +81,7 @@ def open_file(
     file = Input(source, reading.stopped)
     try:
         with _convert_errors(file.name, kind):
-            data = _decompress(file, file.peek())
+            data = decompressed(file)
             if kind is None and reading.options.encoding is None:
                 kind = detect_format(data.peek())
             if kind == "parquet" and (data is not file or not file.seekable):
@@ -163,7 +163,7 @@ def open_text(source: Any, kind: str | None, reading: Reading) -> Iterator[Input
     """Open a text file, decompressed and converted to UTF-8."""
     file = Input(source, reading.stopped)
     try:
-        yield _decode(_decompress(file, file.peek()), kind, reading)
+        yield _decode(decompressed(file), kind, reading)
     finally:
         file.close()
 
@@ -223,7 +223,9 @@ def _starts_with(path: str, magic: bytes) -> bool:
         return file.read(len(magic)) == magic
 
 
-def _decompress(file: Input, head: bytes) -> Input:
+def decompressed(file: Input) -> Input:
+    """Return the file, or an input that decompresses it."""
+    head = file.peek()
     for compression, magic in PACKED_BEGINNINGS.items():
         if magic.match(head):
             stream = pa.CompressedInputStream(pa.PythonFile(file.arrow_file(), "r"), compression)

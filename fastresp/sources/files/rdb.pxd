@@ -53,6 +53,7 @@ cdef class RdbReader:
     cdef KeptKey last           # the last whole key
     cdef KeptKey other          # the first matching key of another type
     cdef bint ended
+    cdef object error           # the error that batch() has yet to raise
     cdef readonly int version
     cdef readonly bint valkey
     cdef readonly int database

@@ -167,6 +167,9 @@ cdef class RdbReader:
         cdef Step step
         cdef Py_ssize_t size = 0
         cdef int database = self.database
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
         made = KeyBatch(database, [], [], [], [], [])
         cdef list keys = made.keys, expires = made.expires, types = made.types
         cdef list sizes = made.sizes, found = made.values
@@ -180,9 +183,16 @@ cdef class RdbReader:
                 if values:
                     found.append(joined(&entry))
                 size += entry.key.size + (entry.size if values else 64)
-            elif not self.advance(step):
+                continue
+            try:
+                if not self.advance(step):
+                    break
+            except SourceError as error:
+                if not keys:
+                    raise
+                self.error = error  # for the next call: these keys are whole
                 break
-            elif self.database != database:
+            if self.database != database:
                 if keys:
                     break
                 database = self.database

@@ -129,6 +129,19 @@ def test_truncated_at_every_byte() -> None:
     assert f"key 6, '{COMPRESSED.decode()}', is the last whole one" in message
 
 
+def test_whole_keys_come_before_the_error() -> None:
+    reader = RdbReader(BytesIO(finished(every_opcode())[:-20]).read)
+    first = reader.batch()
+    assert first is not None
+    assert len(first.keys) == 5
+    wrong = finished(every_opcode())[:-1] + b"\x01"
+    reader = RdbReader(BytesIO(wrong).read)
+    found = [reader.batch(), reader.batch()]
+    assert [len(batch.keys) for batch in found if batch is not None] == [5, 1]
+    with pytest.raises(SourceError, match="the checksum of the file is wrong"):
+        reader.batch()
+
+
 def test_flipped_bits() -> None:
     data = finished(every_opcode())
     assert batches(data[:-8] + bytes(8))[1] == batches(data)[1], "0 means no checksum"

@@ -1,0 +1,193 @@
+"""``fastresp inspect``: what an RDB file contains, as a table, JSON or an HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..load.new_file import replacing
+from ..outcome.messages import message_of, visible
+from ..outcome.report import counted, size_text
+from ..sources.files.snapshot_summary import SnapshotSummary, Tally, summarise
+from .command_line import COUNT, FILE, argument, command, option
+from .ending import ending
+from .exit_codes import Exit, say
+from .sources import standard_input
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["inspect"]
+
+PREFIXES_SHOWN = 20
+SHOWN_CHARACTERS = 80
+BAR_CHARACTERS = 20
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem }
+table { border-collapse: collapse; margin-bottom: 2rem; width: 100% }
+caption { font-weight: 600; text-align: left } td, th { padding: .15rem .5rem; text-align: left }
+td.number { text-align: right; white-space: nowrap } td:first-child { word-break: break-all }
+td.bar { width: 35% } td.bar div { background: #c6302b; height: .8rem }
+p.fault { color: #c6302b; font-weight: 600 }
+@media (prefers-color-scheme: dark) { body { background: #16181d; color: #e6e6e6 } }
+"""
+
+
+@command("inspect")
+@argument("file", "FILE", "An RDB file, or `-` for stdin.")
+@option("--match", "P", "Count only keys that match this pattern, such as `'user:*'`.")
+@option("--depth", "N", "Number of parts in a prefix, each up to a colon.", type=COUNT, default=1)
+@option("--html", "FILE", "Write a self-contained HTML page.", type=FILE)
+@option("--json as_json", None, "Print JSON.")
+def inspect(file: str, match: str | None, depth: int, html: Path | None, as_json: bool) -> None:
+    """Show what an RDB file contains: keys and bytes by type, prefix and expiry.
+
+    fastresp inspect dump.rdb
+
+    No server is needed. Bytes are those in the file, where values may be compressed: in a server
+    they need more memory. Expiry counts from the time of the snapshot. The exit code is 1 if the
+    file is truncated or damaged; what was read is shown.
+    """
+    with ending(as_json=as_json) as end:
+        summary = summarise(standard_input() if file == "-" else file, match=match, depth=depth)
+        if html is not None:
+            with replacing(html) as (output, _):
+                output.write(page(summary).encode())
+        if as_json:
+            end.fields = _fields(summary)
+        elif html is None:
+            from rich.console import Console
+
+            _print(Console(highlight=False), summary)
+        else:
+            say(f"{counted(summary.total.keys, 'key')} of {summary.file} written to {html}")
+        if summary.fault is not None:
+            end.end(Exit.ERRORS, message_of(summary.fault))
+
+
+def _facts(summary: SnapshotSummary) -> Iterator[tuple[str, str]]:
+    """Yield what is known of the whole file, as pairs of texts."""
+    yield "file", summary.file
+    yield "RDB version", str(summary.version)
+    if summary.server:
+        yield "written by", summary.server
+    if summary.created is not None:
+        yield "snapshot of", f"{summary.created:%Y-%m-%d %H:%M:%S} UTC"
+    yield "keys", f"{summary.total.keys:,}"
+    yield "bytes of keys and values", size_text(summary.total.bytes)
+    if summary.functions:
+        yield "function libraries", f"{summary.functions:,}"
+    if summary.unmatched:
+        yield "keys that do not match", f"{summary.unmatched:,}"
+
+
+def _sections(summary: SnapshotSummary) -> Iterator[tuple[str, Mapping[str, Tally]]]:
+    """Yield the titles of the tables, and their rows: the rows with the most bytes first."""
+    yield "Types", _ordered(summary.types)
+    if len(summary.databases) > 1:
+        yield "Databases", _ordered(summary.databases)
+    yield "Prefixes", dict([*_ordered(summary.prefixes).items()][:PREFIXES_SHOWN])
+    yield "Expiry", {name: tally for name, tally in summary.expiries.items() if tally.keys}
+    # A key can occur in several databases.
+    largest = {
+        f"{_shown(each.key)} ({each.type}, database {each.database})": Tally(1, each.size)
+        for each in summary.largest
+    }
+    yield "Largest keys", largest
+
+
+def _ordered(tallies: Mapping[str, Tally]) -> dict[str, Tally]:
+    return dict(sorted(tallies.items(), key=lambda item: -item[1].bytes))
+
+
+def _shown(key: bytes) -> str:
+    text = key.decode(errors="backslashreplace")
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
+
+def _share(tally: Tally, summary: SnapshotSummary) -> float:
+    return tally.bytes / max(summary.total.bytes, 1)
+
+
+def _print(console: Console, summary: SnapshotSummary) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None)
+    for name, value in _facts(summary):
+        table.add_row(Text(name), Text(visible(value)))
+    console.print(table)
+    for title, tallies in _sections(summary):
+        if not tallies:
+            continue
+        table = Table(title=title, title_justify="left", title_style="bold", box=None)
+        for name in ("", "keys", "bytes", "share", ""):
+            table.add_column(name, justify="right" if name else "left")
+        for name, tally in tallies.items():
+            share = _share(tally, summary)
+            table.add_row(
+                Text(visible(name)),
+                f"{tally.keys:,}",
+                size_text(tally.bytes),
+                f"{share:.1%}",
+                "█" * round(share * BAR_CHARACTERS),
+            )
+        console.print()
+        console.print(table)
+
+
+def page(summary: SnapshotSummary) -> str:
+    """Return an HTML page without links to other files."""
+    title = f"Contents of {escape(summary.file)}"
+    rows = "".join(
+        f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>"
+        for name, value in _facts(summary)
+    )
+    parts = [f"<h1>{title}</h1><table>{rows}</table>"]
+    if summary.fault is not None:
+        parts.append(f'<p class="fault">{escape(str(summary.fault))}</p>')
+    for name, tallies in _sections(summary):
+        parts.append(f"<table><caption>{name}</caption>")
+        parts.append("<tr><th></th><th>keys</th><th>bytes</th><th>share of bytes</th></tr>")
+        for each, tally in tallies.items():
+            share = f"{_share(tally, summary):.1%}"
+            parts.append(
+                f'<tr><td>{escape(each)}</td><td class="number">{tally.keys:,}</td>'
+                f'<td class="number">{size_text(tally.bytes)}</td>'
+                f'<td class="bar" title="{share}"><div style="width: {share}"></div></td></tr>'
+            )
+        parts.append("</table>")
+    head = f'<meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
+    return (
+        f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>\n'
+    )
+
+
+def _fields(summary: SnapshotSummary) -> dict[str, Any]:
+    def counts(tallies: Mapping[str, Tally]) -> dict[str, Any]:
+        return {name: vars(tally) for name, tally in tallies.items()}
+
+    return {
+        "file": summary.file,
+        "rdb_version": summary.version,
+        "server": summary.server or None,
+        "created": None if summary.created is None else summary.created.isoformat(),
+        **vars(summary.total),
+        "unmatched": summary.unmatched,
+        "functions": summary.functions,
+        "types": counts(_ordered(summary.types)),
+        "databases": counts(summary.databases),
+        "prefixes": counts(_ordered(summary.prefixes)),
+        "expiry": counts(summary.expiries),
+        "largest": [
+            {
+                "key": each.key.decode(errors="backslashreplace"),
+                "type": each.type,
+                "database": each.database,
+                "bytes": each.size,
+            }
+            for each in summary.largest
+        ],
+    }
