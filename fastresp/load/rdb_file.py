@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = [
-    "EOF", "RDB_VERSIONS", "KeyLog", "add_records", "check_version", "header", "write_rdb",
+    "EOF", "RDB_VERSIONS", "KeyLog", "add_records", "check_version", "header", "select",
+    "write_rdb",
 ]  # fmt: skip
 
 # The versions that can be written, and the first Redis version that reads each.
@@ -115,8 +116,13 @@ def header(rdb_version: int, database: int = 0, keys: int = 0, expiring: int = 0
     fields = [_text(text) for fact in facts.items() for text in fact]
     pairs = zip(fields[::2], fields[1::2], strict=True)
     known = b"".join(AUX + name + value for name, value in pairs)
+    return b"REDIS%04d" % rdb_version + known + select(database) + _counts(keys, expiring)
+
+
+def select(database: int) -> bytes:
+    """Encode that the keys which follow are in this database."""
     number = bytes([database]) if database < SMALL else LENGTH_32 + pack(">I", database)
-    return b"REDIS%04d" % rdb_version + known + SELECT_DB + number + _counts(keys, expiring)
+    return SELECT_DB + number
 
 
 def _text(text: object) -> bytes:

@@ -6,9 +6,11 @@ import errno
 import hmac
 import os
 import socket
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from secrets import token_hex
 from struct import pack
 from typing import TYPE_CHECKING
@@ -20,6 +22,7 @@ from ..outcome.report import counted, size_text
 from ..resp.read import ReplyReader
 from ..server.descriptors import POLLIN, POLLOUT, needed_for, new_poll
 from ..server.forks import on_fork
+from ..server.threads import in_thread
 from .rdb_file import EOF
 
 if TYPE_CHECKING:
@@ -32,6 +35,9 @@ COMMAND_BYTES = 4096
 MAX_PEERS = 16
 # Milliseconds between checks for an interruption.
 TICK_MS = 200
+# While the source pauses, something is sent at this interval, in seconds: a replica gives up after
+# its repl-timeout, 60 s by default.
+KEEP_ALIVE_S = 5.0
 READ_BYTES = 1 << 16
 
 
@@ -118,7 +124,8 @@ class ReplicaLink:
         self._socket: socket.socket | None = None
         self._reader = ReplyReader(max_reply_bytes=COMMAND_BYTES)
         self._moved = time.monotonic()
-        self._pause = 0.0  # seconds of the longest pause with nothing to send
+        self._sending = threading.Lock()
+        self._closed = threading.Event()
         self._listener: socket.socket | None = _listening(host, port)
         self.host, self.port = self._listener.getsockname()[:2]
         on_fork(self, ReplicaLink.close)
@@ -129,6 +136,7 @@ class ReplicaLink:
 
     def close(self) -> None:
         """Close all sockets; a server that has not received the whole file then drops it."""
+        self._closed.set()
         for each in (self._listener, self._socket, *(peer.connection for peer in self._peers)):
             if each is not None:
                 each.close()
@@ -174,22 +182,36 @@ class ReplicaLink:
         peer.connection.close()
 
     def add(self, data: Buffer) -> None:
-        """Send a part of the file.
+        """Send a part of the file: whole keys.
 
         Raises:
             TransportError: the server closed the connection.
             TransportTimeout: the server does not read.
         """
-        self._crc = checksum(data, self._crc)
-        self._send(data)
-        self.size += memoryview(data).nbytes
+        with self._sending:
+            self._put(data)
+
+    def keep_alive(self, filler: bytes) -> None:
+        """In a thread, send this part of a file whenever nothing was sent for a while."""
+        in_thread(partial(self._fill_pauses, filler))
+
+    def _fill_pauses(self, filler: bytes) -> None:
+        while not self._closed.wait(KEEP_ALIVE_S):
+            with self._sending:
+                if self.complete or time.monotonic() - self._moved < KEEP_ALIVE_S:
+                    continue
+                try:
+                    self._put(filler)
+                except TransportError:
+                    self.close()  # the next part, which could follow half a filler, must fail
 
     def end(self) -> None:
         """Send the end of the file; raises as ``add()`` does."""
-        self.add(EOF)
-        self._send(pack("<Q", self._crc))
-        self.complete = True  # from now on, the server may load the file
-        self._send(self._mark)
+        with self._sending:
+            self._put(EOF)
+            self._send(pack("<Q", self._crc))
+            self.complete = True  # from now on, the server may load the file
+            self._send(self._mark)
 
     def look(self) -> bool:
         """Wait a moment for the server to load the file; return whether it has loaded it.
@@ -200,10 +222,15 @@ class ReplicaLink:
         self._wait(0)
         return self.loaded
 
+    def _put(self, data: Buffer) -> None:
+        """Send a part of the file, and update its checksum."""
+        self._crc = checksum(data, self._crc)
+        self._send(data)
+        self.size += memoryview(data).nbytes
+
     def _send(self, data: Buffer) -> None:
         assert self._socket is not None
-        rest, now = memoryview(data).cast("B"), time.monotonic()
-        self._pause, self._moved = max(self._pause, now - self._moved), now
+        rest, self._moved = memoryview(data).cast("B"), time.monotonic()
         while rest:
             try:
                 rest = rest[self._socket.send(rest) :]
@@ -271,11 +298,8 @@ class ReplicaLink:
         if self.complete:
             text = f"the server received the RDB file, and did not load it{cause}"
             return TransportError(f"{text}; its log says why")
-        return TransportError(
-            f"the server closed its connection after {size_text(self.size)} of the RDB file"
-            f"{cause}; its log says why, such as a full disk, or no data for its repl-timeout (the "
-            f"longest pause of the source was {self._pause:,.0f} s)"
-        )
+        text = f"the server closed its connection after {size_text(self.size)} of the RDB file"
+        return TransportError(f"{text}{cause}; its log says why, such as a full disk")
 
 
 def _listening(host: str, port: int) -> socket.socket:

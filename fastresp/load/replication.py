@@ -25,7 +25,7 @@ from ..server.settings import Server, ServerLike, as_server
 from ..transports.base import RoutedChunks, Transport, add_report
 from ..transports.driver import Blocking, Steps
 from ..transports.socket import connecting
-from .rdb_file import MAX_KEY_BYTES, RDB_VERSIONS, KeyLog, add_records, header
+from .rdb_file import MAX_KEY_BYTES, RDB_VERSIONS, KeyLog, add_records, header, select
 from .replica import Keyspace, Replica
 from .replica_link import ReplicaLink
 
@@ -221,6 +221,7 @@ class Replication(Transport):
         version = min(self._format.rdb_version, max(RDB_VERSIONS))
         expiring = self._max_keys if self._expires else 0
         link.add(header(version, self._database, self._max_keys, expiring))
+        link.keep_alive(select(self._database))
 
     @property
     def _database(self) -> int:

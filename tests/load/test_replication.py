@@ -102,6 +102,26 @@ def test_expiries_and_databases(target: redis.Redis) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SERVERS)
+def test_sources_may_pause(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than the server's repl-timeout."""
+    monkeypatch.setattr("fastresp.load.replica_link.KEEP_ALIVE_S", 0.2)
+
+    def slow() -> Iterator[dict[str, Any]]:
+        for row in rows(30_000, 100):
+            if row["id"] in (20_000, 25_000):
+                time.sleep(3.5)
+            yield row
+
+    with (
+        debugged(name, "--repl-timeout", "1") as server,
+        redis.Redis.from_url(server.url) as client,
+    ):
+        assert fastresp.mass_insert(slow(), HASHES, server.url, mode="replicate").keys == 30_000
+        assert client.hget("user:29999", "name") == b"%0100d" % 29_999
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SERVERS)
 def test_keys_that_expire_meanwhile_are_counted(name: str) -> None:
     with debugged(name) as server, redis.Redis.from_url(server.url) as client:
         template = "SADD a:{id} {name}; PEXPIRE a:{id} 1"
