@@ -14,7 +14,7 @@ from weakref import ref
 from .encode.columns.arrow_out import StringBatch
 from .encode.template import TemplateLike, as_template
 from .lists.async_buffer import ListBuffer
-from .load.copying.copy import CopyOptions, copying
+from .load.copying.copy import CopyOptions, CopySource, copying
 from .load.loader import BaseLoader, raised_in_block
 from .load.mass_insert import loading
 from .load.verifying import verify as of_verify
@@ -247,7 +247,7 @@ def loader(
 
 @public
 async def copy(
-    source: ServerLike,
+    source: CopySource,
     target: ServerLike = None,
     *,
     match: str | None = None,

@@ -16,7 +16,11 @@ __all__ = ["copy"]
 
 
 @command("copy")
-@argument("source", "SOURCE", "The URL of the server or cluster to read, as for `--server`.")
+@argument(
+    "source",
+    "SOURCE",
+    "The URL of the server or cluster to read, as for `--server`; or an RDB file.",
+)
 @argument("target", "TARGET", "The URL of the server or cluster to write to.")
 @options.copied
 @options.copy_target

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 from ...encode.payload.format import format_of
 from ...encode.payload.restorer import Restorer
@@ -31,9 +32,11 @@ from ..load import Choose, Feature, Load
 from ..mass_insert import choose, loading
 from .replica_entries import ReplicaEntries
 from .server_entries import ServerEntries, databases_of
+from .snapshot_entries import SnapshotEntries, is_snapshot
 
-__all__ = ["CopyOptions", "copy", "copying"]
+__all__ = ["CopyOptions", "CopySource", "copy", "copying"]
 
+CopySource: TypeAlias = ServerLike | os.PathLike[str]
 TYPES = ("hash", *KINDS)
 RENAME = re.compile(r"\s*([^*]*)\*\s*->\s*([^*]*)\*\s*")
 
@@ -140,17 +143,23 @@ class Copying(Feature):
             load.report.expiries_dropped = self._restorer.expiries_dropped
 
 
-def copying(source: ServerLike, options: CopyOptions, choose: Choose) -> Steps[Report]:
+def copying(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[Report]:
     """Return the core of a copy; see ``Load.core()``."""
-    kind = ReplicaEntries if options.from_replica else ServerEntries
-    entries = kind(source, options.match, options.type, options.timeout)
+    entries: Entries
+    if isinstance(source, os.PathLike) or is_snapshot(source):
+        if options.from_replica:
+            raise ValueError(Message("a file is a snapshot already; omit ", Hint("from_replica")))
+        entries = SnapshotEntries(source, options.match, options.type)
+    else:
+        kind = ReplicaEntries if options.from_replica else ServerEntries
+        entries = kind(source, options.match, options.type, options.timeout)
     chunks = Chunks(entries, options.template, options)
     return loading(chunks, choose, Copying(entries, options))
 
 
 @public
 def copy(
-    source: ServerLike,
+    source: CopySource,
     target: ServerLike = None,
     *,
     match: str | None = None,
@@ -183,7 +192,8 @@ def copy(
 
     Args:
         source: the server to read from, as for ``mass_insert``. In a cluster, all primaries are
-            read; pass any node. It may be a replica.
+            read; pass any node. It may be a replica. Or the path of an RDB file, whose name ends in
+            ``.rdb``: the keys of its database 0.
         target: the server or cluster to write to, as for ``mass_insert``.
         match: copy only keys that match this pattern of SCAN, such as ``"user:*"``.
         type: copy only keys of this type: ``"string"``, ``"hash"``, ``"list"``, ``"set"``,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from heapq import heappush, heapreplace
@@ -11,11 +13,11 @@ from typing import Any, NamedTuple
 
 from ...outcome.errors import SourceError
 from .checks import PACKED_BEGINNINGS
-from .input import Input, StopEvent
+from .input import Input, StopEvent, name_of
 from .rdb import KeyBatch, RdbReader, type_of
 from .table import import_optional
 
-__all__ = ["LargeKey", "SnapshotSummary", "Tally", "summarise"]
+__all__ = ["LargeKey", "SnapshotSummary", "Tally", "opened", "summarise"]
 
 LARGEST_KEYS = 20
 # Keys with further prefixes count as OTHERS.
@@ -87,6 +89,17 @@ class SnapshotSummary:
     fault: SourceError | None = None
 
 
+@contextmanager
+def opened(source: Any) -> Iterator[Input]:
+    """Open a path or a file object, which may be compressed, to read its bytes."""
+    file = Input(source, StopEvent())
+    try:
+        packed = any(magic.match(file.peek()) for magic in PACKED_BEGINNINGS.values())
+        yield import_optional("pyarrow", ".formats").decompressed(file) if packed else file
+    finally:
+        file.close()
+
+
 def summarise(source: Any, *, match: str | None = None, depth: int = 1) -> SnapshotSummary:
     """Read an RDB file to its end, and summarise it; damage ends the summary with a fault.
 
@@ -99,12 +112,9 @@ def summarise(source: Any, *, match: str | None = None, depth: int = 1) -> Snaps
         OSError: the file can't be opened.
         SourceError: it is not an RDB file.
     """
-    file = Input(source, StopEvent())
-    try:
-        packed = any(magic.match(file.peek()) for magic in PACKED_BEGINNINGS.values())
-        data = import_optional("pyarrow", ".formats").decompressed(file) if packed else file
-        summary = SnapshotSummary(file.name)
-        reader = RdbReader(data.read, name=file.name, match=match)
+    summary = SnapshotSummary(name_of(source))
+    with opened(source) as data:
+        reader = RdbReader(data.read, name=summary.file, match=match)
         try:
             while (batch := reader.batch(values=False)) is not None:
                 _describe(summary, reader)
@@ -112,8 +122,6 @@ def summarise(source: Any, *, match: str | None = None, depth: int = 1) -> Snaps
         except SourceError as error:
             summary.fault = error
         _describe(summary, reader)
-    finally:
-        file.close()
     summary.largest.sort(reverse=True)
     return summary
 

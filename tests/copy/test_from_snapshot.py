@@ -1,0 +1,74 @@
+"""Copies of RDB files into servers."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+from pathlib import Path
+
+import pytest
+import redis
+from command_line import invoke
+from every_encoding import contents, differences
+from rdb_files import RDB_VERSIONS, every_opcode, finished, saved
+
+import fastresp
+from fastresp.cli.exit_codes import Exit
+from fastresp.outcome.errors import SourceError
+from fastresp.server.local_server import LocalServer
+
+
+@pytest.fixture
+def target(server: LocalServer) -> redis.Redis:
+    client = redis.Redis.from_url(server.url)
+    client.flushall()
+    return client
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("name", RDB_VERSIONS)
+def test_every_encoding(target: redis.Redis, name: str) -> None:
+    with saved(name) as (client, path):
+        report = fastresp.copy(path, target, field_ttl="drop")
+        assert report.commands == report.rows == client.dbsize()
+        found = differences(contents(client), contents(target))
+        assert [text for text in found if "'hash:expiring" not in text] == []
+
+
+def test_patterns_types_and_skipped_parts(
+    target: redis.Redis, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "dump.rdb.gz"
+    path.write_bytes(gzip.compress(finished(every_opcode())))
+    with caplog.at_level(logging.WARNING, "fastresp"):
+        report = asyncio.run(fastresp.aio.copy(path, target, match="?s", rename="m* -> new:*"))
+    assert (report.rows, target.keys()) == (1, [b"new:s"])
+    assert target.pexpiretime("new:s") == 4_102_444_800_123
+    assert "skipped 1 key of databases other than 0" in caplog.text
+    assert "1 function library not copied" in caplog.text
+    fastresp.copy(str(path), target, type="list")
+    assert target.lrange("12345", 0, -1) == [b"a", b"7"]
+
+
+def test_damaged_file(target: redis.Redis, tmp_path: Path) -> None:
+    """The keys before the damage are copied."""
+    path = tmp_path / "dump.rdb"
+    path.write_bytes(finished(every_opcode())[:-20])
+    with pytest.raises(SourceError, match=r"dump.rdb: truncated: it ends at byte"):
+        fastresp.copy(path, target)
+    assert target.dbsize() == 5
+    path.write_bytes(b"no snapshot")
+    with pytest.raises(SourceError, match="not an RDB file"):
+        fastresp.copy(path, target, exists="replace")
+
+
+def test_command_line(target: redis.Redis, server: LocalServer, tmp_path: Path) -> None:
+    path = tmp_path / "dump.rdb"
+    path.write_bytes(finished(every_opcode()))
+    assert invoke("copy", path, server.url).exit_code == Exit.OK
+    assert target.dbsize() == 5
+    result = invoke("copy", path, server.url, "--from-replica")
+    assert result.exit_code == Exit.USAGE
+    assert "a file is a snapshot already; omit --from-replica" in result.stderr
+    assert invoke("copy", tmp_path / "none.rdb", server.url).exit_code == Exit.USAGE
