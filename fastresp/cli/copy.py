@@ -39,7 +39,9 @@ def copy(source: str, target: str, log: str, as_json: bool, **values: Any) -> No
 
     SCAN is no snapshot: keys that are written to during the copy may be outdated in TARGET, and
     keys that are created meanwhile may be missing. With `--from-replica`, all keys are copied as
-    they were at one moment: SOURCE makes a snapshot, as for a new replica.
+    they were at one moment: SOURCE makes a snapshot, as for a new replica. `--follow` then applies
+    its later commands, so that clients can move to TARGET without a pause: stop their writes, and
+    end the copy with Ctrl-C when it is 0 bytes behind, or with `--until-lag 0`.
     """
     with json_log(log == "json") as lines, ending(as_json=as_json, log=lines) as end:
         arguments = load_arguments(values, as_json)

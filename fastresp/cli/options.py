@@ -311,6 +311,17 @@ from_replica = copy_option(
     None,
     "Copy SOURCE's snapshot, received as a replica of it, instead of using SCAN.",
 )
+follow = copy_option(
+    "--follow",
+    None,
+    "With `--from-replica`, then apply SOURCE's later commands, until Ctrl-C or `--until-lag`.",
+)
+until_lag = copy_option(
+    "--until-lag",
+    "N",
+    "With `--follow`, end when TARGET is at most N bytes of commands behind.",
+    type=click.IntRange(min=0),
+)
 
 # Options that several commands share, in the order of the help.
 rows = together(
@@ -321,7 +332,7 @@ sending = together(
     server, connections, rate_limit, timeout, transport, mode, merge_items, merge_bytes, exists,
     max_payload_bytes, listen, on_error, max_errors, rejects,
 )  # fmt: skip
-copied = together(match, kind, rename, copy_exists, field_ttl, from_replica)
+copied = together(match, kind, rename, copy_exists, field_ttl, from_replica, follow, until_lag)
 copy_target = together(connections, rate_limit, timeout, on_error, max_errors, rejects)
 resending = together(retry_in_doubt, durable, import_source, wait_index, index_backlog)
 checkpoints = together(checkpoint, resume, take_over, checkpoint_clear)

@@ -164,7 +164,8 @@ def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
                 rows=counted(report.resumed_at + rows_done(report), "row"),
                 rates=f"{report.commands_per_second:,.0f} commands/s  "
                 f"{report.bytes_per_second / 1e6:,.1f} MB/s  {counted(report.failed, 'error')}"
-                + (f"  {counted(waiting, 'document')} not indexed yet" if waiting else ""),
+                + (f"  {counted(waiting, 'document')} not indexed yet" if waiting else "")
+                + report.behind,
             )
 
         yield update

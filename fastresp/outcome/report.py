@@ -148,6 +148,11 @@ class Report(Displayed):
         converted: number of values that ``copy()`` converted, as the target does not know their
             type.
         expiries_dropped: number of fields of hashes whose time to live ``copy()`` dropped.
+        followed: number of commands of the source that ``copy(follow=True)`` applied.
+        offset: the replication offset up to which ``copy(follow=True)`` applied these commands;
+            None without ``follow``, as for the next two.
+        lag_bytes: number of bytes of commands that the source had, and the target did not.
+        lag_seconds: how long before the source had the state of the target.
         keys: with ``mode="replicate"``, number of keys of the server after it has loaded the file,
             as the server counts them; None if unknown.
         unsent: number of commands that were encoded but not sent, for example because the load
@@ -187,6 +192,10 @@ class Report(Displayed):
     gone: int = 0
     converted: int = 0
     expiries_dropped: int = 0
+    followed: int = 0
+    offset: int | None = None
+    lag_bytes: int | None = None
+    lag_seconds: float | None = None
     keys: int | None = None
     unsent: int = 0
     rows_in_doubt: list[int] = field(default_factory=list)
@@ -227,6 +236,13 @@ class Report(Displayed):
     def bytes_per_second(self) -> float:
         """Number of bytes of RESP sent per second."""
         return self.bytes_sent / self.seconds if self.seconds else 0.0
+
+    @property
+    def behind(self) -> str:
+        """How far a copy is behind its source, as text after a comma; empty if unknown."""
+        if self.lag_bytes is None:
+            return ""
+        return f", {size_text(self.lag_bytes)} and {self.lag_seconds:,.1f} s behind"
 
     def count_error(self, text: str, count: int = 1) -> None:
         """Count errors by code; ``text`` is the text of the errors, or the start of the text."""
@@ -306,6 +322,9 @@ class Report(Displayed):
             lines.append(
                 Message(f"{dropped} to live of fields dropped (", Hint("field_ttl", "drop"), ")")
             )
+        if self.offset is not None:
+            commands = counted(self.followed, "later command")
+            lines.append(f"{commands} applied, to replication offset {self.offset:,}{self.behind}")
         if self.keys is not None:
             lines.append(f"the server has {counted(self.keys, 'key')}")
         lines += [f"{restart}: acknowledged commands may be lost" for restart in self.restarts]

@@ -28,6 +28,12 @@ def test_to_a_cluster_and_back(cluster: LocalCluster, client: redis.Redis) -> No
     assert differences(contents(client), expected) == []
 
 
+def test_no_following_to_a_cluster(cluster: LocalCluster, client: redis.Redis) -> None:
+    reason = r"the target is a cluster.*leave out follow"
+    with pytest.raises(fastresp.TransportError, match=reason):
+        fastresp.copy(client, cluster.url, from_replica=True, follow=True)
+
+
 @pytest.mark.slow
 def test_to_another_cluster_while_slots_move(cluster: LocalCluster) -> None:
     """Slots of both clusters move; every key arrives."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeAlias
 
 from ...encode.payload.format import format_of
 from ...encode.payload.restorer import Restorer
 from ...encode.template import Template
+from ...outcome.errors import TransportError
 from ...outcome.messages import Hint, Message, shortened
 from ...outcome.report import Report
 from ...outcome.tracebacks import public
@@ -30,6 +32,7 @@ from ...sources.entries import Entries
 from ...transports.driver import Blocking, Steps, run
 from ..load import Choose, Feature, Load
 from ..mass_insert import choose, loading
+from .following import Following
 from .replica_entries import ReplicaEntries
 from .server_entries import ServerEntries, databases_of
 from .snapshot_entries import SnapshotEntries, is_snapshot
@@ -55,6 +58,8 @@ class CopyOptions(Options):
     rename: str | None = None
     field_ttl: Literal["keep", "drop"] = "keep"
     from_replica: bool = False
+    follow: bool = False
+    until_lag: int | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -67,6 +72,18 @@ class CopyOptions(Options):
         self._check("type", self.type is None or self.type in TYPES or len(self.type) == 9, words)
         self._check("field_ttl", self.field_ttl in ("keep", "drop"), "'keep' or 'drop'")
         self.prefixes  # noqa: B018
+        self._check_follow()
+
+    def _check_follow(self) -> None:
+        if self.until_lag is not None:
+            self._check("until_lag", type(self.until_lag) is int and self.until_lag >= 0, "bytes")
+            if not self.follow:
+                raise ValueError(Message(Hint("until_lag"), " needs ", Hint("follow", True)))
+        if self.follow and not self.from_replica:
+            raise ValueError(Message(Hint("follow"), " needs ", Hint("from_replica", True)))
+        for name in ("match", "type", "rename"):
+            if self.follow and getattr(self, name) is not None:
+                raise ValueError(Message(Hint(name), " can't be combined with ", Hint("follow")))
 
     @property
     def skips_existing(self) -> bool:
@@ -110,6 +127,11 @@ class Copying(Feature):
         yield from ()
         assert load.transport is not None and load.transport.answers is not None
         answers = load.transport.answers
+        if self._options.follow and answers.cluster:
+            text = (
+                "the target is a cluster, which can't apply the source's transactions; leave out "
+            )
+            raise TransportError(Message(text, Hint("follow")))
         old, new = self._options.prefixes
         if self._entries.databases & databases_of(load.transport.server, answers):
             self._check_same_database()
@@ -145,16 +167,23 @@ class Copying(Feature):
 
 def copying(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[Report]:
     """Return the core of a copy; see ``Load.core()``."""
-    entries: Entries
+    return _copying(_entries(source, options), options, choose)
+
+
+def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Report]:
+    chunks = Chunks(entries, options.template, options)
+    return loading(chunks, choose, Copying(entries, options))
+
+
+def _entries(source: CopySource, options: CopyOptions) -> Entries:
+    match, kind, timeout = options.match, options.type, options.timeout
     if isinstance(source, os.PathLike) or is_snapshot(source):
         if options.from_replica:
             raise ValueError(Message("a file is a snapshot already; omit ", Hint("from_replica")))
-        entries = SnapshotEntries(source, options.match, options.type)
-    else:
-        kind = ReplicaEntries if options.from_replica else ServerEntries
-        entries = kind(source, options.match, options.type, options.timeout)
-    chunks = Chunks(entries, options.template, options)
-    return loading(chunks, choose, Copying(entries, options))
+        return SnapshotEntries(source, match, kind)
+    if options.from_replica:
+        return ReplicaEntries(source, match, kind, timeout, follow=options.follow)
+    return ServerEntries(source, match, kind, timeout)
 
 
 @public
@@ -168,6 +197,8 @@ def copy(
     rename: str | None = None,
     field_ttl: Literal["keep", "drop"] = "keep",
     from_replica: bool = False,
+    follow: bool = False,
+    until_lag: int | None = None,
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,
@@ -210,6 +241,11 @@ def copy(
             starts a child process, as for each replica; values are not read one by one. The source
             must be a single server. Files in the temporary folder (``TMPDIR``) hold the part of the
             snapshot that the target has not received yet.
+        follow: after the snapshot, whether to apply the commands that the source runs, until Ctrl-C
+            or ``until_lag``. Needs ``from_replica``, all keys of the database, and a target that
+            is a single server. A lost connection to the source is continued.
+        until_lag: end when the target is at most this number of bytes of commands behind; with 0,
+            when it has all that the source has. Stop the writers of the source first.
         on_error, max_errors, rejects, rate_limit, connections, timeout, progress, retry, durable:
             as for ``mass_insert``. ``rate_limit`` counts keys, or bytes of their payloads.
 
@@ -227,4 +263,10 @@ def copy(
         others: as in ``mass_insert``.
     """
     options = CopyOptions.of(locals() | {"server": target})
-    return run(copying(source, options, choose))
+    if not options.follow:
+        return run(copying(source, options, choose))
+    entries = _entries(source, options)
+    assert isinstance(entries, ReplicaEntries)
+    with closing(entries.stream) as stream:
+        report = run(_copying(entries, options, choose))
+        return Following(stream, options, report, until_lag).run()

@@ -12,7 +12,7 @@ from ...server.preflight import Requirements
 from ...server.settings import Server, ServerLike
 from ...sources.entries import Entries, EntryRow
 from ...sources.files.rdb import TYPES, RdbReader
-from ...sources.replication.stream import ReplicaStream
+from ...sources.replica_stream import ReplicaStream
 from .server_entries import databases_of
 
 __all__ = ["ReplicaEntries"]
@@ -26,6 +26,10 @@ class ReplicaEntries(Entries):
         match: the pattern of the keys; None for all keys.
         type: the type of the keys, from TYPES; None for any type.
         timeout: seconds without data after which to give up; None to wait forever.
+        follow: whether the commands after the snapshot are wanted.
+
+    Attributes:
+        stream: the connection; the caller must close it if ``follow`` is set.
 
     Raises:
         ValueError: the type is unknown.
@@ -37,6 +41,7 @@ class ReplicaEntries(Entries):
         match: str | None,
         type: str | None,  # noqa: A002
         timeout: float | None,
+        follow: bool = False,
     ) -> None:
         super().__init__()
         if type is not None and type not in TYPES:
@@ -46,7 +51,8 @@ class ReplicaEntries(Entries):
         self._match = match
         self._type = type
         self._timeout = timeout
-        self._stream = ReplicaStream(self.server, timeout)
+        self._follow = follow
+        self.stream = ReplicaStream(self.server, timeout, follow=follow)
 
     def __repr__(self) -> str:
         return f"<snapshot of {self.server}>"
@@ -73,9 +79,9 @@ class ReplicaEntries(Entries):
             raise SourceError(Message(text, message_of(error))) from error
 
     def _read(self) -> Generator[list[EntryRow], None, None]:
-        self._stream.open()
+        self.stream.open()
         reader = RdbReader(
-            self._stream.read,
+            self.stream.read,
             name=f"snapshot of {self.server}",
             match=self._match,
             type=self._type,
@@ -85,6 +91,7 @@ class ReplicaEntries(Entries):
             yield self.restorer.stored_rows(batch.values, batch.expires, batch.keys)
 
     def close(self) -> None:
-        """Stop reading, and close the connection."""
-        self._stream.close()
+        """Stop reading; close the connection, unless its commands are wanted."""
+        if not self._follow:
+            self.stream.close()
         super().close()

@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from fastresp.sources.replication import spool
-from fastresp.sources.replication.spool import Spool
+from fastresp.sources import replica_stream
+from fastresp.sources.replica_stream import Spool
 
 
 def test_all_bytes_arrive_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "FILE_BYTES", 5000)
+    monkeypatch.setattr(replica_stream, "FILE_BYTES", 5000)
     source = random.Random(1)
     pieces = [source.randbytes(source.randrange(1, 3000)) for _ in range(300)]
     found = bytearray()

@@ -1,0 +1,223 @@
+"""After a copy, apply the commands that the source has run since its snapshot."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from contextlib import closing, suppress
+from dataclasses import replace
+from typing import Any
+
+import redis
+
+from ...outcome.errors import FastrespError, SourceError
+from ...outcome.messages import shown_reply
+from ...outcome.report import Report
+from ...resp.read import RawReplies, ReplyReader
+from ...server.connection_setup import call
+from ...server.options import Options
+from ...server.reply_parser import parse_info
+from ...server.settings import ASK_TIMEOUT_S, Server
+from ...sources.replica_stream import READ_BYTES, ReplicaStream
+from ...transports.signals import Undisturbed
+from ..loader import Loader
+from ..mass_insert import choose
+from ..progress import reporting
+
+__all__ = ["Following"]
+
+# Seconds between questions about the source's offset.
+ASKED_S = 1.0
+# The number of offsets to remember, to compute the lag in seconds.
+OFFSETS_KEPT = 3600
+# Commands that change whole databases, or several.
+OF_DATABASES = {b"FLUSHALL", b"FLUSHDB", b"SWAPDB", b"MOVE"}
+# Commands that change no keys. Like the snapshot's functions, they are not copied.
+NOT_OF_KEYS = {b"PUBLISH", b"SPUBLISH", b"SCRIPT", b"FUNCTION"}
+
+
+class Following:
+    """Applies the commands of a replication stream to a server, in their order.
+
+    A block of commands is applied and answered before the next block is read, so the offset is
+    exact. The commands of a transaction are sent when all of them have arrived.
+
+    Args:
+        stream: the connection to the source, whose snapshot was copied.
+        options: the options of the copy; ``server`` is the target.
+        report: the report of the snapshot's copy.
+        until_lag: end when the target is this number of bytes behind; None to follow until Ctrl-C.
+    """
+
+    def __init__(
+        self, stream: ReplicaStream, options: Options, report: Report, until_lag: int | None
+    ) -> None:
+        self._stream = stream
+        self._report = report
+        self._until_lag = until_lag
+        self._progress = options.progress
+        # After an error reply, the target differs from the source, so it ends the copy.
+        on_error = "stop" if options.on_error == "raise" else options.on_error
+        self._options = replace(options, connections=1, on_error=on_error, progress=None)
+        self._lag = Lag(stream.server)
+        self._offset = self._read = stream.applied
+        self._database, self._wanted = -1, int(stream.server.settings.get("db") or 0)
+        self._transaction: list[list[bytes]] | None = None
+        self._reader, self._sizes = ReplyReader(), RawReplies()
+        self._followed = 0
+        self._told: set[str] = set()  # what is not applied
+
+    def run(self) -> Report:
+        """Apply commands until the lag is small enough, or Ctrl-C.
+
+        Raises:
+            SourceError: the source was lost, or ran a command that can't be applied.
+            LoadErrors, TransportError: the target refused a command, or was lost.
+        """
+        with (
+            closing(self._lag),
+            reporting(self._progress, ()) as show,
+            Loader(None, self._options, choose) as load,
+            suppress(KeyboardInterrupt),
+        ):
+            while not self._is_close_enough():
+                block = self._stream.commands.take(READ_BYTES)
+                if block:
+                    with Undisturbed():  # Ctrl-C ends it between two commands
+                        self._apply(block, load)
+                if show is not None:
+                    show(self._with_lag(load.report))
+        return self._with_lag(self._report)
+
+    def _is_close_enough(self) -> bool:
+        asked = self._lag.update(self._offset)
+        return asked and self._until_lag is not None and (self._lag.bytes or 0) <= self._until_lag
+
+    def _with_lag(self, report: Report) -> Report:
+        return replace(
+            report,
+            followed=self._followed,
+            offset=self._offset,
+            lag_bytes=self._lag.bytes,
+            lag_seconds=self._lag.seconds,
+        )
+
+    def _apply(self, block: bytes, load: Loader) -> None:
+        offset, asked = self._offset, False
+        self._reader.feed(block)
+        self._sizes.feed(block)
+        for command, raw in zip(self._reader.take(), self._sizes.take(), strict=True):
+            self._read += len(raw)  # type: ignore[arg-type]  # an error reply is refused below
+            name = self._name_of(command)
+            if name == b"REPLCONF":  # GETACK, for WAIT at the source
+                asked = True
+            else:
+                self._add(name, command, load)
+            offset = self._read if self._transaction is None else offset
+        load.flush()
+        self._offset = offset
+        self._stream.acknowledge(offset, now=asked)
+
+    def _name_of(self, command: Any) -> bytes:
+        if not (isinstance(command, list) and command and isinstance(command[0], bytes)):
+            raise self._refusal(shown_reply(command))
+        return command[0].upper()
+
+    def _add(self, name: bytes, command: list[bytes], load: Loader) -> None:
+        """Send a command; within a transaction, hold it back until EXEC."""
+        if name == b"SELECT" and command[1:] and command[1].isdigit():
+            self._database = int(command[1])
+        elif name == b"MULTI":
+            self._transaction = []
+        elif name == b"EXEC":
+            commands, self._transaction = self._transaction or [], None
+            for each in [[b"MULTI"], *commands, [b"EXEC"]] if commands[1:] else commands:
+                load.write(each)
+        elif name == b"PING":
+            load.write(command)  # so that the target does not close an idle connection
+        elif self._changes_keys(name, command):
+            self._followed += 1
+            if self._transaction is None:
+                load.write(command)
+            else:
+                self._transaction.append(command)
+
+    def _changes_keys(self, name: bytes, command: list[bytes]) -> bool:
+        """Return whether a command changes keys of the copied database.
+
+        Raises:
+            SourceError: it changes more than that.
+        """
+        ours = self._database == self._wanted
+        if not ours:
+            self._tell("commands of other databases")
+        elif name in NOT_OF_KEYS:
+            self._tell(f"{name.decode()} commands, which change no keys,")
+        other = name == b"COPY" and b"DB" in map(bytes.upper, command[3:])
+        if other or (name in OF_DATABASES and (ours or name != b"FLUSHDB")):
+            raise self._refusal(name.decode())
+        return ours and name not in NOT_OF_KEYS
+
+    def _tell(self, what: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            logging.getLogger("fastresp").warning("%s are not applied to the target", what)
+
+    def _refusal(self, command: str) -> SourceError:
+        return SourceError(
+            f"the source ran {command} before replication offset {self._read:,}, which can't be "
+            "applied to the copied database alone; copy again"
+        )
+
+
+class Lag:
+    """How far a copy is behind its source.
+
+    Attributes:
+        bytes: number of bytes of commands that are not applied; None if unknown.
+        seconds: how long ago the source had the state of the target; None if unknown.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.bytes: int | None = None
+        self.seconds: float | None = None
+        self._server = server
+        self._connection: Any = None
+        self._asked = 0.0
+        self._offsets: deque[tuple[float, int]] = deque(maxlen=OFFSETS_KEPT)
+
+    def update(self, applied: int) -> bool:
+        """Compute the lag of an offset, at most every ASKED_S; return whether it is up to date."""
+        now = time.monotonic()
+        if now < self._asked + ASKED_S:
+            return False
+        self._asked = now
+        offset = self._ask()
+        if offset is None:
+            return False
+        self._offsets.append((now, offset))
+        while len(self._offsets) > 1 and self._offsets[1][1] <= applied:
+            self._offsets.popleft()
+        self.bytes = max(0, offset - applied)
+        self.seconds = now - self._offsets[0][0] if self.bytes else 0.0
+        return True
+
+    def _ask(self) -> int | None:
+        """Return the replication offset of the source; None if it can't be reached."""
+        try:
+            if self._connection is None:
+                self._connection = self._server.connect(ASK_TIMEOUT_S)
+            info = parse_info(call(self._connection, "INFO", "replication"))
+            return int(info["master_repl_offset"])
+        except redis.ResponseError as error:
+            advice = "allow it with ACL SETUSER ... +info, to know how far the copy is behind"
+            raise SourceError(f"{self._server}: {error} ({advice})") from error
+        except (redis.RedisError, OSError, FastrespError, KeyError, ValueError):
+            self.close()
+            return None
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()

@@ -1,1 +1,0 @@
-"""Act as a replica of a server: its snapshot, and the commands that follow."""

@@ -1,0 +1,293 @@
+"""copy(follow=True): the commands after the snapshot are applied to the target."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from subprocess import PIPE
+
+import preloaded
+import pytest
+import redis
+from command_line import PROGRAM, invoke
+from every_encoding import contents, differences, fill
+from proxy import DOWN, Fault, Proxy
+
+import fastresp
+from fastresp.cli.exit_codes import Exit
+from fastresp.server.local_server import LocalServer
+
+OPTIONS = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"]
+StartServer = Callable[..., LocalServer]
+
+
+@pytest.fixture
+def two(start_server: StartServer) -> Iterator[tuple[LocalServer, redis.Redis, redis.Redis]]:
+    """A source, and clients of the source and of a target."""
+    source, target = start_server(*OPTIONS), start_server(*OPTIONS)
+    with redis.Redis.from_url(source.url) as client, redis.Redis.from_url(target.url) as copied:
+        yield source, client, copied
+
+
+class Writer:
+    """Writes with commands that must run once and in their order, in a thread."""
+
+    def __init__(self, client: redis.Redis, seconds: float, per_second: float) -> None:
+        self.written = 0
+        self._client, self._seconds, self._per_second = client, seconds, per_second
+        self._thread = threading.Thread(target=self._write)
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.join()
+
+    @property
+    def ended(self) -> bool:
+        return not self._thread.is_alive()
+
+    def _write(self) -> None:
+        source, begun = random.Random(1), time.monotonic()
+        while time.monotonic() < begun + self._seconds:
+            pipeline = self._client.pipeline(transaction=source.random() < 0.5)
+            for number in range(20):
+                n = self.written + number
+                pipeline.incr(f"n:{number}")
+                pipeline.rpush("list", n)
+                pipeline.xadd("stream", {"n": n})
+                pipeline.sadd("set", n, n % 100)
+                pipeline.spop("set")
+                pipeline.hincrby("hash", n % 50, n)
+                pipeline.set(f"gone:{number}", n, px=200)
+                pipeline.eval("redis.call('append', KEYS[1], ARGV[1])", 1, "text", n)
+            pipeline.execute()
+            self.written += 160
+            time.sleep(max(0.0, begun + self.written / self._per_second - time.monotonic()))
+
+
+@contextmanager
+def stops_after(writer: Writer, client: redis.Redis) -> Iterator[Callable[[fastresp.Report], None]]:
+    """Yield a function for ``progress`` that ends the copy as Ctrl-C does, once it has all."""
+
+    def show(report: fastresp.Report) -> None:
+        # EXISTS deletes expired keys, and the target must also delete them.
+        gone = writer.ended and not client.exists(*(f"gone:{number}" for number in range(20)))
+        if gone and report.offset == client.info("replication")["master_repl_offset"]:
+            raise KeyboardInterrupt
+
+    yield show
+
+
+def digests(*clients: redis.Redis) -> set[bytes]:
+    return {client.execute_command("DEBUG", "DIGEST") for client in clients}
+
+
+def check_followed(
+    source: LocalServer, client: redis.Redis, copied: redis.Redis, fault: Fault, seconds: float
+) -> None:
+    """Copy while a client writes; the connection to the source has a fault meanwhile."""
+    fill(client)
+    with (
+        redis.Redis.from_url(source.url) as writing,
+        Proxy(str(source.socket), fault) as proxy,
+        Writer(writing, seconds, 20_000) as writer,
+        stops_after(writer, client) as show,
+    ):
+        report = fastresp.copy(proxy.url, copied, from_replica=True, follow=True, progress=show)
+    assert proxy.done
+    assert report.offset == client.info("replication")["master_repl_offset"]
+    assert writer.written / 2 < report.followed
+    assert differences(contents(client), contents(copied)) == []
+    assert len(digests(client, copied)) == 1
+
+
+def test_follow(two: tuple[LocalServer, redis.Redis, redis.Redis]) -> None:
+    check_followed(*two, Fault("cut", DOWN, at=1_000_000), seconds=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_follow_with_lost_connections(
+    two: tuple[LocalServer, redis.Redis, redis.Redis], seed: int
+) -> None:
+    at = random.Random(seed).randrange(600_000, 2_000_000)
+    kind = ("none", "cut", "none", "reset")[seed % 4]
+    check_followed(*two, Fault(kind, DOWN, at=at), seconds=4)
+
+
+def test_until_lag(two: tuple[LocalServer, redis.Redis, redis.Redis]) -> None:
+    source, client, copied = two
+    client.set("a", 1)
+    target = copied.get_connection_kwargs()["path"]
+    arguments = ("copy", source.url, f"unix://{target}", "--from-replica", "--follow")
+    done = invoke(*arguments, "--until-lag", "0", "--json")
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["rows"], found["followed"]) == (Exit.OK, 1, 0)
+    assert (found["lag_bytes"], found["lag_seconds"]) == (0, 0)
+    assert copied.get("a") == b"1"
+
+
+def wait_for(condition: Callable[[], object]) -> bool:
+    end = time.monotonic() + 10
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@contextmanager
+def following(source: LocalServer, copied: redis.Redis) -> Iterator[list[BaseException | None]]:
+    """Follow in a thread; at the end of the block, stop as Ctrl-C does. Yield its exception."""
+    begun, ended = threading.Event(), threading.Event()
+    outcome: list[BaseException | None] = []
+
+    def show(report: fastresp.Report) -> None:
+        if report.offset is not None:
+            begun.set()
+            if ended.is_set() and not report.lag_bytes:
+                raise KeyboardInterrupt
+
+    def follow() -> None:
+        try:
+            fastresp.copy(source.url, copied, from_replica=True, follow=True, progress=show)
+        except Exception as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        assert begun.wait(10)
+        yield outcome
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_wait_at_the_source_includes_the_target(
+    two: tuple[LocalServer, redis.Redis, redis.Redis],
+) -> None:
+    source, client, copied = two
+    client.set("before", 1)
+    with following(source, copied) as errors:
+        client.set("a", 1)
+        assert client.wait(1, 5000) == 1
+        assert copied.get("a") == b"1"
+    assert not errors
+
+
+def test_transactions_stay_whole(two: tuple[LocalServer, redis.Redis, redis.Redis]) -> None:
+    source, client, copied = two
+    with following(source, copied):
+        client.pipeline(transaction=True).set("a", 1).incr("a").publish("channel", "x").execute()
+        client.wait(1, 5000)
+    assert copied.get("a") == b"2"
+    assert copied.info("commandstats")["cmdstat_exec"]["calls"] == 1
+
+
+def test_what_is_not_applied_is_said(
+    two: tuple[LocalServer, redis.Redis, redis.Redis], caplog: pytest.LogCaptureFixture
+) -> None:
+    source, client, copied = two
+    with (
+        caplog.at_level(logging.WARNING, "fastresp"),
+        redis.Redis.from_url(f"{source.url}?db=3") as third,
+        following(source, copied) as errors,
+    ):
+        for number in range(3):
+            third.set(f"third:{number}", 1)
+            client.publish("channel", "message")
+        client.set("a", 1)
+        client.wait(1, 5000)
+    assert (copied.keys(), errors) == ([b"a"], [])
+    assert [record.getMessage() for record in caplog.records] == [
+        "commands of other databases are not applied to the target",
+        "PUBLISH commands, which change no keys, are not applied to the target",
+    ]
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    "command", ["FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "MOVE a 1", "COPY a a DB 1", "MOVE b 0"]
+)
+def test_commands_that_can_not_be_applied(
+    two: tuple[LocalServer, redis.Redis, redis.Redis], command: str
+) -> None:
+    source, client, copied = two
+    client.set("a", 1)
+    with redis.Redis.from_url(f"{source.url}?db=1") as first:
+        first.set("b", 1)
+    name = command.partition(" ")[0]
+    with (
+        redis.Redis.from_url(f"{source.url}?db={int('b' in command)}") as running,
+        following(source, copied) as errors,
+    ):
+        client.set("before", 1)
+        running.execute_command(command)
+        assert wait_for(lambda: errors)
+    assert f"the source ran {name} before replication offset" in str(errors[0])
+    assert isinstance(errors[0], fastresp.SourceError)
+    assert sorted(copied.keys()) == [b"a", b"before"]
+
+
+def test_an_error_reply_ends_it(two: tuple[LocalServer, redis.Redis, redis.Redis]) -> None:
+    source, client, copied = two
+    with following(source, copied) as errors:
+        copied.set("a", "text")
+        client.rpush("a", 1)
+        assert wait_for(lambda: errors)
+    assert isinstance(errors[0], fastresp.LoadErrors)
+    assert errors[0].report.errors_by_code == {"WRONGTYPE": 1}
+
+
+def test_a_backlog_that_is_too_small(two: tuple[LocalServer, redis.Redis, redis.Redis]) -> None:
+    source, client, copied = two
+    client.config_set("repl-backlog-size", 16384)
+    with following(source, copied) as errors:
+        lost = client.pipeline(transaction=True).client_kill_filter(_type="replica")
+        for number in range(50):
+            lost.set(f"key:{number}", "x" * 10_000)
+        lost.execute()
+        assert wait_for(lambda: errors)
+    assert "raise its repl-backlog-size, and copy again" in str(errors[0])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(
+    two: tuple[LocalServer, redis.Redis, redis.Redis], number: signal.Signals
+) -> None:
+    source, client, copied = two
+    target = f"unix://{copied.get_connection_kwargs()['path']}"
+    client.set("a", 1)
+    command = [*PROGRAM, "copy", source.url, target, "--from-replica", "--follow", "--json"]
+    with preloaded.Popen(command, stdout=PIPE, stderr=PIPE, text=True) as process:
+        assert wait_for(lambda: copied.exists("a"))
+        client.set("b", 1)
+        assert wait_for(lambda: copied.exists("b"))
+        process.send_signal(number)
+        output, words = process.communicate(timeout=30)
+    found = json.loads(output)
+    assert (process.returncode, found["exit_code"], words) == (Exit.OK, Exit.OK, "")
+    assert found["offset"] == client.info("replication")["master_repl_offset"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"follow": True}, "follow needs from_replica=True"),
+        ({"from_replica": True, "until_lag": 1}, "until_lag needs follow=True"),
+        ({"from_replica": True, "follow": True, "until_lag": -1}, "until_lag must be"),
+        ({"from_replica": True, "follow": True, "match": "a*"}, "match can't be combined with"),
+    ],
+)
+def test_options(server: LocalServer, options: dict[str, object], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        fastresp.copy(server.url, server.url, **options)
