@@ -19,11 +19,17 @@ def is_sound(kind: int, value: bytes | bytearray | memoryview) -> bool:
     except SourceError:
         found = None
     for version, valkey in TARGETS:
-        converter = Converter(version, valkey=valkey, source_valkey=True, field_ttl="drop")
+        converter = Converter(
+            version,
+            valkey=valkey,
+            source_valkey=True,
+            field_ttl="drop",
+            short_sizes=version == 80,
+        )
         try:
             converted = converter.converted(kind, value, check=True)
-        except SourceError as error:
-            if found is not None and "servers store in different ways" not in str(error):
+        except SourceError:
+            if found is not None:
                 raise
             continue
         if found is None:

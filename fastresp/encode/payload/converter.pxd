@@ -12,6 +12,7 @@ cdef class Converter:
     cdef int version                    # the RDB version of the target
     cdef bint valkey                    # whether the target is Valkey
     cdef bint source_valkey
+    cdef int sizes                      # LONG_SIZE or SHORT_SIZE of the target; 0 if unknown
     cdef bint drops                     # whether to drop times of expiry that the target can't keep
     cdef readonly Py_ssize_t dropped    # number of dropped times of expiry
     cdef readonly Py_ssize_t expired    # number of left out fields, which had expired

@@ -11,6 +11,7 @@ class Converter:
         valkey: bool,
         source_valkey: bool,
         field_ttl: Literal["keep", "drop"] = "keep",
+        short_sizes: bool | None = None,
     ) -> Converter: ...
     @property
     def dropped(self) -> int: ...

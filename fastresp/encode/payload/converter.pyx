@@ -4,8 +4,19 @@
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.string cimport memcpy
 
-from ...resp.buffer cimport Buffer, append, capacity, make_room, take_back
-from .decoding cimport LISTPACK, Cursor, read_number
+from ...resp.buffer cimport Buffer, append, capacity, make_room, put_copy, take_back
+from .decoding cimport (
+    LISTPACK,
+    LONG_SIZE,
+    SHORT_SIZE,
+    Cursor,
+    Packed,
+    Stored,
+    open_packed,
+    read_entry,
+    read_number,
+    read_stored,
+)
 from .encoding cimport (
     BINARY_SORTED_SET,
     ENTRY_ROOM,
@@ -22,6 +33,12 @@ from .encoding cimport (
     TIMED_HASH_LISTPACK,
     VALKEY_TIMED_HASH,
     Word,
+    back_length,
+    begin_length,
+    begin_listpack,
+    end_listpack,
+    is_disputed,
+    put_back_length,
     put_length,
     put_size,
     put_word,
@@ -42,6 +59,8 @@ cdef enum:
     KEPT_BYTES = 1048576
     # A listpack with an entry that is_disputed() has at least this number of bytes.
     DISPUTED_BYTES = 16384
+    # What precedes such a text in its entry.
+    LONG_HEADER = 5
     # Before the items: their number, and the first time of expiry.
     ITEMS_ROOM = 32
 
@@ -61,12 +80,17 @@ cdef class Converter:
         field_ttl: what to do with the times to live of a hash's fields if the target does not
             support them: "keep" raises SourceError, "drop" drops them, and leaves out fields that
             have expired.
+        short_sizes: the result of ``has_short_sizes()`` for the target.
     """
 
-    def __cinit__(self, int version, *, bint valkey, bint source_valkey, str field_ttl="keep"):
+    def __cinit__(
+        self, int version, *, bint valkey, bint source_valkey, str field_ttl="keep",
+        short_sizes=None,
+    ):
         if field_ttl not in ("keep", "drop"):
             raise ValueError(f"field_ttl must be 'keep' or 'drop', not {field_ttl!r}")
         self.version, self.valkey, self.source_valkey = version, valkey, source_valkey
+        self.sizes = 0 if short_sizes is None else SHORT_SIZE if short_sizes else LONG_SIZE
         self.drops = field_ttl == "drop"
         self.elements = Elements()
         self.out = Buffer(START_BYTES)
@@ -101,16 +125,18 @@ cdef class Converter:
         self, int kind, const char *data, Py_ssize_t size, Word *value, bint check
     ) except -1:
         cdef Buffer out = self.out
+        cdef bint same
         if layout_of(kind) is NULL or (kind == VALKEY_TIMED_HASH and not self.source_valkey):
             raise SourceError(f"a value of the unknown type {kind}; fastresp can't convert it")
-        if self.can_pass(kind, data, size, check) and self.knows(kind):
+        same = self.can_pass(kind, data, size, check)
+        if same and self.knows(kind):
             value.text, value.size = data, size
             return kind
         if capacity(&out.out) > KEPT_BYTES:
             out = self.out = Buffer(START_BYTES)
         take_back(out, 0)
         if is_stream(kind):
-            return put_stream(self, kind, data, size, value)
+            return put_stream(self, kind, data, size, value, same)
         return put_items(self, kind, data, size, value)
 
     cdef bint can_pass(self, int kind, const char *data, Py_ssize_t size, bint check) except -1:
@@ -130,25 +156,79 @@ cdef class Converter:
                     pass
         if elements.fault is not NULL:
             raise elements.error()
-        if elements.node.disputed and is_stream(kind):
+        if elements.node.disputed and is_stream(kind) and not self.sizes:
             raise SourceError(
                 "a stream with a text of 16,378, 2,097,146 or 268,435,450 bytes, which servers "
-                "store in different ways; copy this key by value"
+                "store in different ways; the target's way is unknown, so copy this key by value"
             )
-        return not elements.node.disputed
+        return elements.node.disputed in (0, self.sizes)
 
 
 cdef int put_stream(
-    Converter self, int kind, const char *data, Py_ssize_t size, Word *value
+    Converter self, int kind, const char *data, Py_ssize_t size, Word *value, bint same
 ) except -1:
-    """Write a stream without what the target does not know."""
+    """Write a stream without what the target does not know.
+
+    Args:
+        same: whether the listpacks need no change.
+    """
     cdef int target = STREAM_2 if self.version >= 10 else STREAM_1
+    cdef const char *layout = layout_of(kind)
     cdef Cursor c
+    if self.knows(kind):
+        target = kind
     c.p, c.end, c.fault, c.largest = data, data + size, NULL, 0
-    if not copy_parts(self.out, &c, layout_of(kind), kind, target) or c.p != c.end:
+    if not same:                    # then can_pass() has checked the nodes
+        copy_nodes(self, &c)
+        layout = group_end(layout + 1)
+    if not copy_parts(self.out, &c, layout, kind, target) or c.p != c.end:
         raise SourceError(why_damaged(kind, data, size))
     value.text, value.size = self.out.out.base, self.out.out.p - self.out.out.base
     return target
+
+
+cdef int copy_nodes(Converter self, Cursor *c) except -1:
+    """Copy the nodes of a stream, and write disputed sizes as the target does."""
+    cdef uint64_t count = 0
+    cdef const char *start = c.p
+    cdef Py_ssize_t begun, size
+    cdef Stored s
+    cdef Packed node
+    read_number(c, &count)
+    append(self.out, start, c.p - start)
+    while count:
+        count -= 1
+        start = c.p
+        read_stored(c, &s)          # the ID
+        append(self.out, start, c.p - start)
+        read_stored(c, &s)
+        start, size = s.text, s.size
+        if s.expanded:
+            start, size = self.elements.expanded(0, &s), s.expanded
+        if start is NULL:
+            raise self.elements.error()
+        open_packed(&node, LISTPACK, start, size)
+        begun = begin_length(self.out)
+        begin_listpack(self.out)
+        start = node.p
+        while read_entry(&node, &s) == 1:
+            put_entry_again(self, start, node.p - start, s.size)
+            start = node.p
+        end_listpack(self.out, begun, node.entries)
+    return 0
+
+
+cdef int put_entry_again(
+    Converter self, const char *entry, Py_ssize_t size, Py_ssize_t text
+) except -1:
+    """Copy an entry of a listpack, which contains a text of ``text`` bytes."""
+    cdef char *p
+    if not is_disputed(text):
+        return append(self.out, entry, size)
+    size = text + LONG_HEADER
+    p = put_copy(make_room(self.out, size + ENTRY_ROOM), entry, size)
+    self.out.out.p = put_back_length(p, size, back_length(size) - (self.sizes == SHORT_SIZE))
+    return 0
 
 
 cdef bint copy_parts(
@@ -165,7 +245,7 @@ cdef bint copy_parts(
         if layout[0] != c'(':
             if not pass_part(c, layout[0], kind):
                 return False
-            if layout[0] != c'E' and (layout[0] != c'L' or target == STREAM_2):
+            if target >= (STREAM_3 if layout[0] == c'E' else STREAM_2 if layout[0] == c'L' else 0):
                 append(out, start, c.p - start)
             layout += 1
             continue

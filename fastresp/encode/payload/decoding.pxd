@@ -27,6 +27,10 @@ cdef enum:
     # A zipmap of this many pairs or more has to be counted.
     LARGE_ZIPMAP = 254
     INTSET_HEADER = 8
+    # How a server writes the size of an entry that is_disputed(): as back_length(), or in one byte
+    # less.
+    LONG_SIZE = 1
+    SHORT_SIZE = 2
 
 cdef extern from *:
     """
@@ -213,7 +217,7 @@ cdef struct Packed:
     Py_ssize_t entries              # number of entries read
     Py_ssize_t counted              # number of entries by the header; -1 if unknown
     Py_ssize_t before               # of a ziplist, size of the last entry; of an intset, its width
-    bint disputed                   # whether is_disputed() was true for an entry
+    int disputed                    # of entries that are is_disputed(): LONG_SIZE, SHORT_SIZE
     Py_ssize_t tail                 # of a ziplist, offset of the last entry by the header
     bint is_value                   # of a zipmap, whether the next entry is a value
 
@@ -327,8 +331,11 @@ cdef inline int read_listpack_entry(Packed *f, Stored *s) noexcept nogil:
             return damaged(f, b"an entry with the wrong size")
     else:
         if is_disputed(s.size):
-            f.disputed = True
-            back -= not is_back_length(p, size, back)
+            if is_back_length(p, size, back):
+                f.disputed |= LONG_SIZE
+            else:
+                f.disputed |= SHORT_SIZE
+                back -= 1
         if not is_back_length(p, size, back):
             return damaged(f, b"an entry with the wrong size")
     f.p = p + back

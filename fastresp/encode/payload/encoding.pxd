@@ -152,9 +152,9 @@ cdef inline bint is_disputed(Py_ssize_t size) noexcept nogil:
     return size >= 16378 and (size == 16378 or size == 2097146 or size == 268435450)
 
 
-cdef inline char *put_back_length(char *p, uint64_t size) noexcept nogil:
+cdef inline char *put_back_length(char *p, uint64_t size, int bytes) noexcept nogil:
     """Write the size of an entry so that it can be read backwards: seven bits per byte."""
-    cdef int at, bytes = back_length(size)
+    cdef int at
     for at in range(bytes):
         p[at] = <char>((size >> 7 * (bytes - 1 - at) & 127) | (128 if at else 0))
     return p + bytes
@@ -201,7 +201,7 @@ cdef inline char *put_entry(char *p, const char *text, Py_ssize_t size) noexcept
         p = put_number(p, 0xF3, value, 4)
     else:
         p = put_number(p, 0xF4, value, 8)
-    return put_back_length(p, p - start)
+    return put_back_length(p, p - start, back_length(p - start))
 
 
 cdef inline void put_listpack_header(char *p, Py_ssize_t size, Py_ssize_t entries) noexcept nogil:

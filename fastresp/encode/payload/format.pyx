@@ -69,6 +69,29 @@ cdef class Format:
             self.list_bytes, self.list_entries = SAFE_NODE_BYTES, max(size, 1)
 
 
+cdef tuple number_of(version):
+    """Return the numbers of a server's version; empty if it is unknown."""
+    found = re.match(r"(\d+)\.(\d+)", version or "")
+    return (int(found[1]), int(found[2])) if found else ()
+
+
+def has_short_sizes(version, *, valkey):
+    """Return whether a server writes sizes that are ``is_disputed()`` in fewer bytes.
+
+    None means unknown. Measured on the newest versions of each that are named here.
+
+    Args:
+        version: the server's version, such as ``"7.0.15"``.
+        valkey: whether the server is Valkey.
+    """
+    number = number_of(version)
+    if not number:
+        return None
+    if valkey:
+        return None if (8, 1) < number < (9, 1) else number >= (9, 1)
+    return False if number <= (8, 2) else None
+
+
 def format_of(version, limits, *, valkey):
     """Return the format of values for a server.
 
@@ -80,13 +103,12 @@ def format_of(version, limits, *, valkey):
     Raises:
         TransportError: the server is too old, or its version is unknown.
     """
-    found = re.match(r"(\d+)\.(\d+)", version or "")
-    if found is None:
+    number = number_of(version)
+    if not number:
         raise TransportError(
             "can't serialise: the server does not report its version; allow INFO, or load without "
             "serialising"
         )
-    number = int(found[1]), int(found[2])
     for since, rdb_version in VALKEY if valkey else REDIS:
         if number >= since:
             # Before 7.0, settings have other names.

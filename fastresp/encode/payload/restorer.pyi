@@ -16,6 +16,7 @@ class Restorer:
         valkey: bool,
         source_valkey: bool,
         field_ttl: Literal["keep", "drop"] = "keep",
+        short_sizes: bool | None = None,
         old: bytes = b"",
         new: bytes = b"",
         unique: bool = False,

@@ -35,7 +35,7 @@ cdef class Restorer:
     Args:
         rdb_version: the RDB version of the target; see ``format_of()``.
         valkey, source_valkey: whether the target and the source are Valkey.
-        field_ttl: as for ``Converter``.
+        field_ttl, short_sizes: as for ``Converter``.
         old, new: a prefix of keys, and the prefix that replaces it.
         unique: whether to leave out keys that were read before, as SCAN may return a key twice. The
             first million keys are remembered.
@@ -43,7 +43,7 @@ cdef class Restorer:
     Attributes:
         error: the SourceError of the key after the last row; None if there is no error.
         gone: the number of keys that no longer existed when they were read.
-        converted: the number of values whose type the target does not know.
+        converted: the number of values that the target stores in another form.
         expiries_dropped: the number of fields whose time to live was dropped.
     """
 
@@ -58,11 +58,12 @@ cdef class Restorer:
 
     def __init__(
         self, int rdb_version, *, bint valkey, bint source_valkey, str field_ttl="keep",
-        bytes old=b"", bytes new=b"", bint unique=False,
+        short_sizes=None, bytes old=b"", bytes new=b"", bint unique=False,
     ):
         self.version = rdb_version
         self.converter = Converter(
-            rdb_version, valkey=valkey, source_valkey=source_valkey, field_ttl=field_ttl
+            rdb_version, valkey=valkey, source_valkey=source_valkey, field_ttl=field_ttl,
+            short_sizes=short_sizes,
         )
         self.old, self.new = old, new
         self.keys = Keys() if unique else None

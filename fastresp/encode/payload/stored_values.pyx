@@ -153,7 +153,7 @@ cdef class Elements:
         self.release(KEPT_BYTES)
         self.form = self.node.form = NO_FORM
         self.left = self.stream.fields = 0
-        self.node.disputed = False
+        self.node.disputed = 0
         if layout is NULL or kind == MODULE_VALUE:
             self.fault = b"a value of this type has no elements"
             return False

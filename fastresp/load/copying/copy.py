@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeAlias
 
-from ...encode.payload.format import format_of
+from ...encode.payload.format import format_of, has_short_sizes
 from ...encode.payload.restorer import Restorer
 from ...encode.template import Template
 from ...outcome.errors import TransportError
@@ -140,6 +140,7 @@ class Copying(Feature):
             valkey=answers.valkey,
             source_valkey=self._entries.valkey,
             field_ttl=self._options.field_ttl,
+            short_sizes=has_short_sizes(answers.version, valkey=answers.valkey),
             old=old,
             new=new,
             unique=self._options.exists != "replace",

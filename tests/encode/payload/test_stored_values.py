@@ -24,7 +24,7 @@ from server_programs import WHEEL_SERVERS, located
 
 import fastresp
 from fastresp.encode.payload.converter import Converter
-from fastresp.encode.payload.format import checksum
+from fastresp.encode.payload.format import checksum, has_short_sizes
 from fastresp.encode.payload.stored_values import elements
 from fastresp.outcome.errors import SourceError
 from fastresp.server.local_server import LocalServer
@@ -177,26 +177,41 @@ def test_disputed_sizes(size: int) -> None:
 
 
 @pytest.mark.few(2)
+@pytest.mark.parametrize("compression", ["yes", "no"])
 @pytest.mark.parametrize("target", RDB_VERSIONS)
-@pytest.mark.parametrize("source", ["redis-7.0", "valkey-9.1"])
-def test_disputed_sizes_are_converted(servers: ExitStack, source: str, target: str) -> None:
+@pytest.mark.parametrize("source", ["redis-7.0", "redis-8.2", "valkey-9.1"])
+def test_disputed_sizes_are_converted(
+    servers: ExitStack, source: str, target: str, compression: str
+) -> None:
     """Older servers crash when they read such an entry of Valkey 9.1."""
     reader, writer = started(servers, source), started(servers, target)
     text = b"x" * DISPUTED[0]
+    reader.config_set("rdbcompression", compression)
     reader.config_set("hash-max-listpack-value", 1 << 20)
     reader.config_set("list-max-listpack-size", 100)
     reader.hset("hash", mapping={"a": text, "b": "c"})
     reader.rpush("list", "a", text, "c")
-    for key in reader.scan_iter():
-        kind, value = converter(source, target).converted(*dumped(reader, key)) or (0, b"")
-        writer.restore(key, 0, payload(kind, value, target))
-    assert differences(contents(reader), contents(writer)) == []
-    writer.flushall()
+    for _ in range(3):
+        reader.xadd("stream", {"a": text, "b": 1, text: "c"})
+        reader.xadd("stream", {"a": 1, "b": text})
+    reader.xgroup_create("stream", "group", "0")
     fastresp.copy(url(reader), url(writer))
     assert differences(contents(reader), contents(writer)) == []
-    reader.xadd("stream", {"a": text})
-    with pytest.raises(SourceError, match=r"16,378.*; copy this key by value"):
+    writer.lrange("list", 0, -1), writer.xrevrange("stream"), writer.save()
+    with pytest.raises(SourceError, match=r"16,378.*; the target's way is unknown, so copy this"):
         converter(source, target).converted(*dumped(reader, b"stream"))
+
+
+@pytest.mark.parametrize(
+    ("version", "valkey", "short"),
+    [
+        ("6.2.5", False, False), ("8.2.3", False, False), ("8.4.0", False, None),
+        ("9.1.0", False, None), ("7.2.4", True, False), ("8.1.8", True, False),
+        ("9.0.3", True, None), ("9.1.2", True, True), ("10.0.0", True, True), (None, True, None),
+    ],
+)  # fmt: skip
+def test_has_short_sizes(version: str | None, valkey: bool, short: bool | None) -> None:
+    assert has_short_sizes(version, valkey=valkey) is short
 
 
 @pytest.mark.parametrize("check", [False, True])
