@@ -28,10 +28,30 @@ def test_to_a_cluster_and_back(cluster: LocalCluster, client: redis.Redis) -> No
     assert differences(contents(client), expected) == []
 
 
-def test_no_following_to_a_cluster(cluster: LocalCluster, client: redis.Redis) -> None:
-    reason = r"the target is a cluster.*leave out follow"
-    with pytest.raises(fastresp.TransportError, match=reason):
-        fastresp.copy(client, cluster.url, from_replica=True, follow=True)
+@pytest.mark.few(1)
+def test_following(cluster: LocalCluster, client: redis.Redis) -> None:
+    """Commands over several keys, and transactions, are applied key by key."""
+    client.config_set("repl-diskless-sync-delay", 0)
+    keys = [f"key:{number}" for number in range(100)]
+
+    def show(report: fastresp.Report) -> None:
+        if report.followed < 1:
+            client.mset(dict.fromkeys(keys, 1))
+            client.delete(*keys[:10])
+            pipeline = client.pipeline()
+            for key in keys[10:]:
+                pipeline.incr(key).append(f"text:{key}", "a")
+            pipeline.execute()
+        elif report.offset == client.info("replication")["master_repl_offset"]:
+            raise KeyboardInterrupt
+
+    client.set("before", 1)
+    report = fastresp.copy(client, cluster.url, from_replica=True, follow=True, progress=show)
+    assert report.followed > 200
+    expected = contents(client)
+    client.flushall()
+    fastresp.copy(cluster.url, client)
+    assert differences(contents(client), expected) == []
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ import redis
 from command_line import PROGRAM, invoke
 from every_encoding import contents, differences, fill
 from proxy import DOWN, Fault, Proxy
+from test_from_replica import SERVERS, two_servers
 
 import fastresp
 from fastresp.cli.exit_codes import Exit
@@ -121,6 +122,20 @@ def test_follow_with_lost_connections(
     at = random.Random(seed).randrange(600_000, 2_000_000)
     kind = ("none", "cut", "none", "reset")[seed % 4]
     check_followed(*two, Fault(kind, DOWN, at=at), seconds=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of_target", SERVERS)
+@pytest.mark.parametrize("of_source", SERVERS)
+def test_every_pair_of_servers(of_source: str, of_target: str) -> None:
+    delay = ["--repl-diskless-sync-delay", "0"]
+    with two_servers(of_source, of_target, *delay) as (client, copied):
+        fill(client)
+        client.delete("hash:expiring", "hash:expiring table")
+        with Writer(client, 1, 20_000) as writer, stops_after(writer, client) as show:
+            report = fastresp.copy(client, copied, from_replica=True, follow=True, progress=show)
+        assert report.followed > writer.written / 2
+        assert differences(contents(client), contents(copied)) == []
 
 
 def test_until_lag(two: tuple[LocalServer, redis.Redis, redis.Redis]) -> None:

@@ -12,7 +12,6 @@ from typing import Any, Literal, Self, TypeAlias
 from ...encode.payload.format import format_of, has_short_sizes
 from ...encode.payload.restorer import Restorer
 from ...encode.template import Template
-from ...outcome.errors import TransportError
 from ...outcome.messages import Hint, Message, shortened
 from ...outcome.report import Report
 from ...outcome.tracebacks import public
@@ -127,11 +126,6 @@ class Copying(Feature):
         yield from ()
         assert load.transport is not None and load.transport.answers is not None
         answers = load.transport.answers
-        if self._options.follow and answers.cluster:
-            text = (
-                "the target is a cluster, which can't apply the source's transactions; leave out "
-            )
-            raise TransportError(Message(text, Hint("follow")))
         old, new = self._options.prefixes
         if self._entries.databases & databases_of(load.transport.server, answers):
             self._check_same_database()
@@ -243,8 +237,10 @@ def copy(
             must be a single server. Files in the temporary folder (``TMPDIR``) hold the part of the
             snapshot that the target has not received yet.
         follow: after the snapshot, whether to apply the commands that the source runs, until Ctrl-C
-            or ``until_lag``. Needs ``from_replica``, all keys of the database, and a target that
-            is a single server. A lost connection to the source is continued.
+            or ``until_lag``. Needs ``from_replica``, and all keys of the database. If the
+            connection to the source is lost, another one continues. A cluster applies the commands
+            of transactions one by one, and refuses commands over several slots, except for DEL,
+            UNLINK and MSET.
         until_lag: end when the target is at most this number of bytes of commands behind; with 0,
             when it has all that the source has. Stop the writers of the source first.
         on_error, max_errors, rejects, rate_limit, connections, timeout, progress, retry, durable:

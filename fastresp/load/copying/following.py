@@ -17,8 +17,9 @@ from ...outcome.report import Report
 from ...resp.read import RawReplies, ReplyReader
 from ...server.connection_setup import call
 from ...server.options import Options
+from ...server.preflight import Requirements
 from ...server.reply_parser import parse_info
-from ...server.settings import ASK_TIMEOUT_S, Server
+from ...server.settings import ASK_TIMEOUT_S, Server, as_server
 from ...sources.replica_stream import READ_BYTES, ReplicaStream
 from ...transports.signals import Undisturbed
 from ..loader import Loader
@@ -33,6 +34,8 @@ ASKED_S = 1.0
 OFFSETS_KEPT = 3600
 # Commands that change whole databases, or several.
 OF_DATABASES = {b"FLUSHALL", b"FLUSHDB", b"SWAPDB", b"MOVE"}
+# Commands over keys in several slots, and the arguments of each key.
+SPLIT = {b"DEL": 1, b"MSET": 2, b"UNLINK": 1}
 # Commands that change no keys. Like the snapshot's functions, they are not copied.
 NOT_OF_KEYS = {b"PUBLISH", b"SPUBLISH", b"SCRIPT", b"FUNCTION"}
 
@@ -41,7 +44,8 @@ class Following:
     """Applies the commands of a replication stream to a server, in their order.
 
     A block of commands is applied and answered before the next block is read, so the offset is
-    exact. The commands of a transaction are sent when all of them have arrived.
+    exact. The commands of a transaction are sent when all of them have arrived; in a cluster, as
+    single commands, since their keys may be on several nodes.
 
     Args:
         stream: the connection to the source, whose snapshot was copied.
@@ -60,6 +64,8 @@ class Following:
         # After an error reply, the target differs from the source, so it ends the copy.
         on_error = "stop" if options.on_error == "raise" else options.on_error
         self._options = replace(options, connections=1, on_error=on_error, progress=None)
+        target = as_server(options.server, Requirements(nodes=True))
+        self._cluster = target.ask(options.timeout).cluster
         self._lag = Lag(stream.server)
         self._offset = self._read = stream.applied
         self._database, self._wanted = -1, int(stream.server.settings.get("db") or 0)
@@ -132,16 +138,28 @@ class Following:
             self._transaction = []
         elif name == b"EXEC":
             commands, self._transaction = self._transaction or [], None
-            for each in [[b"MULTI"], *commands, [b"EXEC"]] if commands[1:] else commands:
-                load.write(each)
+            if commands[1:] and not self._cluster:
+                commands = [[b"MULTI"], *commands, [b"EXEC"]]
+            for each in commands:
+                self._write(each, load)
         elif name == b"PING":
             load.write(command)  # so that the target does not close an idle connection
         elif self._changes_keys(name, command):
             self._followed += 1
             if self._transaction is None:
-                load.write(command)
+                self._write(command, load)
             else:
                 self._transaction.append(command)
+
+    def _write(self, command: list[bytes], load: Loader) -> None:
+        """Send a command; in a cluster, some commands over several keys as one for each key."""
+        name, *keys = command
+        size = SPLIT.get(name.upper(), 0) if self._cluster else 0
+        if size and len(keys) % size == 0:
+            for at in range(0, len(keys), size):
+                load.write([b"SET" if size > 1 else name, *keys[at : at + size]])
+        else:
+            load.write(command)
 
     def _changes_keys(self, name: bytes, command: list[bytes]) -> bool:
         """Return whether a command changes keys of the copied database.
