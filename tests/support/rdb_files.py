@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 
 import every_encoding
 import redis
 from server_programs import WHEEL_SERVERS, located
 
+from fastresp.encode.key_columns import VALUE_COLUMNS
 from fastresp.encode.payload.format import checksum
+from fastresp.outcome.errors import DecodeError, SourceError
 from fastresp.server.local_server import LocalServer
+from fastresp.sources.files.rdb import RdbReader
+from fastresp.sources.files.rdb_columns import RdbColumns, field_names
 
-__all__ = ["EXPIRES_MS", "RDB_VERSIONS", "every_opcode", "finished", "saved", "text"]
+__all__ = [
+    "EXPIRES_MS", "RDB_VERSIONS", "every_opcode", "finished", "read_every_way", "saved",
+    "text",
+]  # fmt: skip
 
 # The servers at hand, and the RDB version of each.
 RDB_VERSIONS = {
     "redis-6.2": 9, "redis-7.0": 10, "valkey-8.1": 11, "redis-8.2": 12, "valkey-9.1": 80,
 }  # fmt: skip
+KINDS = [kind for kind in VALUE_COLUMNS if kind != "json"]
+MAX_FIELDS = 100
 EXPIRES_MS = 4_102_444_800_123
 
 
@@ -58,6 +68,35 @@ def every_opcode() -> bytes:
             b"\x00" + compressed + text(b"x" * 200),
         ]
     )
+
+
+def read_every_way(data: bytes) -> int:
+    """Read all keys, and the values of each type as columns; return the number of whole keys.
+
+    Damage is a SourceError, or changes a value; a value may no longer be UTF-8.
+    """
+    keys = 0
+    with suppress(SourceError):
+        reader = RdbReader(BytesIO(data).read)
+        while (batch := reader.batch()) is not None:
+            keys += len(batch.keys)
+    for kind in KINDS:
+        fields = None
+        if kind in ("hash", "stream"):
+            fields = []
+            with suppress(SourceError):
+                reader = RdbReader(BytesIO(data).read, type=kind)
+                fields = field_names(reader, MAX_FIELDS, streams=kind == "stream")
+        with suppress(SourceError, DecodeError):
+            columns = ["key", *VALUE_COLUMNS[kind], *map(str, fields or ())]
+            texts = [True] + [False] * (len(columns) - 1)
+            reader = RdbReader(BytesIO(data).read, type=kind)
+            found = RdbColumns(
+                reader, columns, texts, fields=fields, streams=kind == "stream", ttl="ttl"
+            )
+            while (rows := found.take()) is not None:
+                assert len(rows) > 0
+    return keys
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
-from libc.string cimport memcpy
 
+from ...resp.buffer cimport put_copy
 from .arrow_out cimport Values
 
 
@@ -30,7 +30,7 @@ cdef inline bint put_bytes(GrowingColumn *column, const char *p, int64_t n) noex
     """Append bytes to the current value; return False if out of memory."""
     if column.room - column.size < n and not grow_data(column, n):
         return False
-    memcpy(column.data + column.size, p, n)
+    put_copy(column.data + column.size, p, n)
     column.size += n
     return True
 

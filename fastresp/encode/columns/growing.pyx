@@ -3,7 +3,7 @@
 
 from libc.stdint cimport INT32_MAX, int32_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from .text cimport character_size
 
