@@ -441,6 +441,45 @@ def test_the_server_cannot_connect(target: redis.Redis, monkeypatch: pytest.Monk
         replicate(target, rows(), timeout=0.5)
 
 
+@pytest.fixture
+def loading(start_server: Callable[..., LocalServer]) -> LocalServer:
+    """A server that needs seconds to load a file of 20,000 keys."""
+    return start_server(
+        "--key-load-delay", "200", "--loading-process-events-interval-bytes", "1024"
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_progress_while_the_server_loads(loading: LocalServer) -> None:
+    shares = []
+
+    def show(report: fastresp.Report) -> None:
+        shares.append(report.replies / max(1, report.commands))
+
+    mode = fastresp.mass_insert(
+        rows(20_000), HASHES, loading.url, mode="replicate", progress=show, timeout=1.5
+    )
+    assert mode.keys == 20_000
+    assert sorted(shares) == shares
+    assert len({share for share in shares if 0 < share < 1}) > 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_server_ends_or_stops_while_it_loads(loading: LocalServer, number: int) -> None:
+    def stop(report: fastresp.Report) -> None:
+        if report.replies:
+            os.kill(loading.process.pid, number)
+
+    with pytest.raises(TransportError, match="may still be a replica") as caught:
+        fastresp.mass_insert(
+            rows(20_000), HASHES, loading.url, mode="replicate", progress=stop, timeout=1
+        )
+    assert caught.value.report is not None
+    assert (caught.value.report.in_doubt, caught.value.report.keys) == (20_000, None)
+    os.kill(loading.process.pid, signal.SIGCONT)
+
+
 # Others at our port.
 
 
