@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .encode.writer import Writer, pack_many
     from .lists import ListBuffer, Pushed
     from .load.copying.copy import copy
+    from .load.copying.dry_run import CopyPlan
     from .load.dump import dump
     from .load.loader import Loader, loader
     from .load.mass_insert import mass_insert
@@ -67,6 +68,7 @@ __all__ = [
     "Report",
     "IndexState",
     "VerifyReport",
+    "CopyPlan",
     "Difference",
     # results
     "Hashes",
@@ -108,6 +110,7 @@ MODULES = {
     "encode.template": "Template",
     "lists": "ListBuffer Pushed",
     "load.copying.copy": "copy",
+    "load.copying.dry_run": "CopyPlan",
     "load.dump": "dump",
     "load.loader": "Loader loader",
     "load.mass_insert": "mass_insert",

@@ -256,6 +256,7 @@ async def copy(
     rename: str | None = None,
     field_ttl: Literal["keep", "drop"] = "keep",
     from_replica: bool = False,
+    dry_run: bool = False,
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,

@@ -8,7 +8,8 @@ from ..load.copying.copy import CopyOptions
 from ..load.copying.copy import copy as copy_keys
 from . import options
 from .command_line import argument, command
-from .ending import ending, progress_of
+from .ending import ending, in_options, progress_of
+from .exit_codes import Exit
 from .json_log import json_log
 from .load import load_arguments
 
@@ -24,6 +25,7 @@ __all__ = ["copy"]
 @argument("target", "TARGET", "The URL of the server or cluster to write to.")
 @options.copied
 @options.copy_target
+@options.copy_dry_run
 @options.retry_in_doubt
 @options.durable
 @options.log
@@ -49,3 +51,8 @@ def copy(source: str, target: str, log: str, as_json: bool, **values: Any) -> No
         logger = lines and lines.of(None, target)
         progress = progress_of(as_json, logger)
         end.report = copy_keys(source, target, progress=progress, **arguments)
+        plan = end.report.plan
+        if plan is not None:
+            problems = [in_options(each) for each in plan.problems]
+            end.fields = plan.as_json() | {"problems": problems}
+            end.end(Exit.ERRORS if plan.problems else Exit.OK)

@@ -198,7 +198,7 @@ def _message(error: BaseException) -> str:
 def _report_fields(report: Report | None) -> dict[str, Any]:
     """Return a report's fields for JSON. If there is no report, the counts are zero."""
     report = report or Report("")
-    names = [each.name for each in dataclasses.fields(report) if not each.name.startswith("_")]
+    names = [each.name for each in dataclasses.fields(report) if each.repr]
     fields = {name: getattr(report, name) for name in names}
     return fields | {
         "in_doubt": report.in_doubt,

@@ -271,6 +271,9 @@ max_differences = verify_option(
 repair = verify_option("--repair", None, "Write differing values again, except lists.")
 verify = option("--verify", None, "After the load, compare the server with the source.")
 dry_run = option("--dry-run", None, "Show what would be sent; send nothing.")
+copy_dry_run = copy_option(
+    "--dry-run", None, "Read a sample of SOURCE, and show what would be copied; write nothing."
+)
 log = option(
     "--log",
     "F",

@@ -35,7 +35,7 @@ from .progress import fraction_read
 from .replication import check_target
 from .slot_shares import Command, SlotShares, slot_shares
 
-__all__ = ["DryRun", "Inquiry", "Node", "Sample", "dry_run", "take_sample"]
+__all__ = ["DryRun", "Inquiry", "Node", "Sample", "busy_keys", "dry_run", "full", "take_sample"]
 
 SAMPLE_ROWS = 1_000
 # The sample is kept in memory, so it ends early at this size.
@@ -373,29 +373,34 @@ def _problems(
             f"{'; '.join(inquiry.wrong_types[:KEYS_SHOWN])}"
         )
     if inquiry.existing:
-        problems.append(
-            Message(
-                f"BUSYKEY for {counted(len(inquiry.existing), 'key')} of the sample: "
-                f"{', '.join(inquiry.existing[:KEYS_SHOWN])}; delete what exists, or use ",
-                Hint("exists", "replace"),
-                " or ",
-                Hint("exists", "skip"),
-            )
-        )
+        problems.append(busy_keys(inquiry.existing))
     problems += inquiry.refused[:KEYS_SHOWN]
     if inquiry.rejected and not (inquiry.unknown or inquiry.wrong_arity or inquiry.refused):
         problems.append(inquiry.rejected)
-    full = _full("the data", "the server", inquiry, estimate.memory)
+    too_large = full("the data", "the server", inquiry, estimate.memory)
     if nodes:
-        each = (_full(f"the part for {n.server}", "it", n.inquiry, n.memory) for n in nodes)
-        full = [words for found in each for words in found]
-    problems += full[:PROBLEMS_SHOWN]
-    if len(full) > PROBLEMS_SHOWN:
-        problems.append(f"{len(full) - PROBLEMS_SHOWN:,} more nodes have too little memory free")
+        each = (full(f"the part for {n.server}", "it", n.inquiry, n.memory) for n in nodes)
+        too_large = [words for found in each for words in found]
+    problems += too_large[:PROBLEMS_SHOWN]
+    if len(too_large) > PROBLEMS_SHOWN:
+        problems.append(
+            f"{len(too_large) - PROBLEMS_SHOWN:,} more nodes have too little memory free"
+        )
     return problems
 
 
-def _full(data: str, server: str, inquiry: Inquiry, memory: int) -> list[str]:
+def busy_keys(existing: list[str]) -> Message:
+    """Return a message about existing keys."""
+    return Message(
+        f"BUSYKEY for {counted(len(existing), 'key')} of the sample: "
+        f"{', '.join(existing[:KEYS_SHOWN])}; delete what exists, or use ",
+        Hint("exists", "replace"),
+        " or ",
+        Hint("exists", "skip"),
+    )
+
+
+def full(data: str, server: str, inquiry: Inquiry, memory: int) -> list[str]:
     """Return one message if a server lacks free memory for the load; otherwise no message."""
     if not inquiry.maxmemory or inquiry.used_memory is None:
         return []

@@ -172,6 +172,7 @@ class Report(Displayed):
             that nothing was sent; empty otherwise.
         stopped: why the load was stopped early; empty if it was not.
         indexes: the state of each search index that covers keys of the load.
+        plan: of ``copy(dry_run=True)``, the CopyPlan; otherwise None.
         bytes_sent: number of bytes of RESP sent.
         seconds: wall time from the first byte sent to the last reply.
     """
@@ -209,6 +210,7 @@ class Report(Displayed):
     indexes: list[IndexState] = field(default_factory=list)
     bytes_sent: int = 0
     seconds: float = 0.0
+    plan: Any = field(default=None, repr=False)
     # The start of the first error of each code.
     _examples: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -279,6 +281,8 @@ class Report(Displayed):
     @property
     def message(self) -> Message:
         """The report as text, in which options can be renamed."""
+        if self.plan is not None:
+            return Message(self.plan.message)
         lines = [
             f"{counted(self.commands, 'command')} ({size_text(self.bytes_sent)}, "
             f"{counted(self.rows, 'row')}) "

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Self, TypeAlias
 
 from ...encode.payload.format import format_of, has_short_sizes
@@ -16,6 +17,7 @@ from ...outcome.messages import Hint, Message, shortened
 from ...outcome.report import Report
 from ...outcome.tracebacks import public
 from ...replies.key_pattern import KINDS
+from ...server.answers import Answers
 from ...server.options import (
     EXISTS,
     MaxErrors,
@@ -31,6 +33,7 @@ from ...sources.entries import Entries
 from ...transports.driver import Blocking, Steps, run
 from ..load import Choose, Feature, Load
 from ..mass_insert import choose, loading
+from .dry_run import PlannedCopy, plan_copy
 from .following import Following
 from .replica_entries import ReplicaEntries
 from .server_entries import ServerEntries, databases_of
@@ -59,6 +62,7 @@ class CopyOptions(Options):
     from_replica: bool = False
     follow: bool = False
     until_lag: int | None = None
+    dry_run: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -103,6 +107,35 @@ class CopyOptions(Options):
             raise ValueError(Message(Hint("rename"), text, shortened(repr(self.rename))))
         return found[1].encode(), found[2].encode()
 
+    def renamed(self, key: bytes) -> bytes:
+        """Return the key in the target."""
+        old, new = self.prefixes
+        return new + key[len(old) :] if key.startswith(old) else key
+
+    def restorer(self, answers: Answers, source_valkey: bool, unique: bool = False) -> Restorer:
+        """Return the Restorer for a target."""
+        old, new = self.prefixes
+        return Restorer(
+            format_of(answers.version, {}, valkey=answers.valkey).rdb_version,
+            valkey=answers.valkey,
+            source_valkey=source_valkey,
+            field_ttl=self.field_ttl,
+            short_sizes=has_short_sizes(answers.version, valkey=answers.valkey),
+            old=old,
+            new=new,
+            unique=unique,
+        )
+
+    def check_same_database(self) -> None:
+        """Refuse to copy keys onto themselves, or into keys that SCAN may find later."""
+        same = "the source and the target are the same database; "
+        if self.rename is None:
+            raise ValueError(Message(same, "pass another target, or ", Hint("rename", ...)))
+        old, new = self.prefixes
+        if new.startswith(old):
+            text = " would rename keys that were copied; choose another prefix"
+            raise ValueError(Message(same, Hint("rename"), text))
+
     @property
     def template(self) -> Template:
         """The command for each row of ``Entries``."""
@@ -126,30 +159,11 @@ class Copying(Feature):
         yield from ()
         assert load.transport is not None and load.transport.answers is not None
         answers = load.transport.answers
-        old, new = self._options.prefixes
         if self._entries.databases & databases_of(load.transport.server, answers):
-            self._check_same_database()
-        self._restorer = Restorer(
-            format_of(answers.version, {}, valkey=answers.valkey).rdb_version,
-            valkey=answers.valkey,
-            source_valkey=self._entries.valkey,
-            field_ttl=self._options.field_ttl,
-            short_sizes=has_short_sizes(answers.version, valkey=answers.valkey),
-            old=old,
-            new=new,
-            unique=self._options.exists != "replace",
-        )
+            self._options.check_same_database()
+        unique = self._options.exists != "replace"
+        self._restorer = self._options.restorer(answers, self._entries.valkey, unique)
         self._entries.prepare(self._restorer)
-
-    def _check_same_database(self) -> None:
-        """Refuse to copy keys onto themselves, or into keys that SCAN may find later."""
-        same = "the source and the target are the same database; "
-        if self._options.rename is None:
-            raise ValueError(Message(same, "pass another target, or ", Hint("rename", ...)))
-        old, new = self._options.prefixes
-        if new.startswith(old):
-            text = " would rename keys that were copied; choose another prefix"
-            raise ValueError(Message(same, Hint("rename"), text))
 
     def ended(self, load: Load) -> Steps[None]:
         yield from ()
@@ -162,6 +176,8 @@ class Copying(Feature):
 
 def copying(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[Report]:
     """Return the core of a copy; see ``Load.core()``."""
+    if options.dry_run:
+        return planning(source, options)
     return _copying(_entries(source, options), options, choose)
 
 
@@ -181,6 +197,23 @@ def _entries(source: CopySource, options: CopyOptions) -> Entries:
     return ServerEntries(source, match, kind, timeout)
 
 
+def planning(source: CopySource, options: CopyOptions) -> Steps[Report]:
+    """Return the core of a dry run: its report has only a ``plan``."""
+    if isinstance(source, os.PathLike) or is_snapshot(source):
+        text = " needs a server as the source; fastresp inspect shows what the file contains"
+        raise ValueError(Message(Hint("dry_run", True), text))
+    chosen = {
+        name: getattr(options, name)
+        for name in ("match", "type", "exists", "from_replica", "timeout", "restorer", "renamed")
+    }
+    plan = PlannedCopy(
+        source=source, target=options.server, check_same=options.check_same_database, **chosen
+    )
+    report = Report("")
+    report.plan = yield Blocking(partial(plan_copy, plan))
+    return report
+
+
 @public
 def copy(
     source: CopySource,
@@ -194,6 +227,7 @@ def copy(
     from_replica: bool = False,
     follow: bool = False,
     until_lag: int | None = None,
+    dry_run: bool = False,
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,
@@ -243,6 +277,8 @@ def copy(
             UNLINK and MSET.
         until_lag: end when the target is at most this number of bytes of commands behind; with 0,
             when it has all that the source has. Stop the writers of the source first.
+        dry_run: write nothing; the report only has a ``plan``, a CopyPlan that predicts the copy
+            from a sample of 1,000 keys.
         on_error, max_errors, rejects, rate_limit, connections, timeout, progress, retry, durable:
             as for ``mass_insert``. ``rate_limit`` counts keys, or bytes of their payloads.
 
@@ -260,7 +296,7 @@ def copy(
         others: as in ``mass_insert``.
     """
     options = CopyOptions.of(locals() | {"server": target})
-    if not options.follow:
+    if options.dry_run or not options.follow:
         return run(copying(source, options, choose))
     entries = _entries(source, options)
     assert isinstance(entries, ReplicaEntries)
