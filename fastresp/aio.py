@@ -266,13 +266,14 @@ async def copy(
     progress: Progress = None,
     retry: Literal["never", "idempotent", "always"] | None = None,
     durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
+    checkpoint: str | Checkpoint | None = None,
 ) -> Report:
     """Copy keys to another server, from an event loop; see ``fastresp.copy``.
 
     ``source`` and ``target`` may also be ``redis.asyncio.Redis`` clients. A thread reads the
     source; a cancellation closes the connections to the target immediately.
     """
-    options = CopyOptions.of(locals() | {"server": target})
+    options = CopyOptions.of(locals())
     return await run(copying(source, options, choose))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..load.copying.copy import CopyOptions
 from ..load.copying.copy import copy as copy_keys
+from ..server.options import grouped
 from . import options
 from .command_line import argument, command
 from .ending import ending, in_options, progress_of
@@ -28,6 +29,7 @@ __all__ = ["copy"]
 @options.copy_dry_run
 @options.retry_in_doubt
 @options.durable
+@options.copy_checkpoints
 @options.log
 @options.as_json
 def copy(source: str, target: str, log: str, as_json: bool, **values: Any) -> None:
@@ -46,8 +48,11 @@ def copy(source: str, target: str, log: str, as_json: bool, **values: Any) -> No
     end the copy with Ctrl-C when it is 0 bytes behind, or with `--until-lag 0`.
     """
     with json_log(log == "json") as lines, ending(as_json=as_json, log=lines) as end:
-        arguments = load_arguments(values, as_json)
-        CopyOptions(server=target, **arguments)  # raises before a server is used
+        exists = values.pop("exists")  # of the copy, not of serialised loads
+        arguments = {"exists": exists, **grouped(load_arguments(values, as_json))}
+        kept = CopyOptions.of({"target": target, **arguments}).progress_kept
+        if kept is not None:
+            end.resuming = f"--resume{' instead of --checkpoint-clear' * kept.clear}"
         logger = lines and lines.of(None, target)
         progress = progress_of(as_json, logger)
         end.report = copy_keys(source, target, progress=progress, **arguments)

@@ -335,6 +335,7 @@ sending = together(
     server, connections, rate_limit, timeout, transport, mode, merge_items, merge_bytes, exists,
     max_payload_bytes, listen, on_error, max_errors, rejects,
 )  # fmt: skip
+copy_checkpoints = together(checkpoint, resume, checkpoint_clear)
 copied = together(match, kind, rename, copy_exists, field_ttl, from_replica, follow, until_lag)
 copy_target = together(connections, rate_limit, timeout, on_error, max_errors, rejects)
 resending = together(retry_in_doubt, durable, import_source, wait_index, index_backlog)

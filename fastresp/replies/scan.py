@@ -8,24 +8,40 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ..outcome.errors import CommandError, FastrespError, ProtocolError, TransportError
 from ..resp.slots import SLOTS, keys_in, mask_of
 from ..server.cluster import NodeSlots, Topology, node_slots_of
 from ..server.cluster_view import LOOK_S, RECONNECT_TIMEOUT_S, Address, ClusterView
+from ..server.connection_setup import call
 from ..server.forks import Inherited, is_own
 from ..server.processes import LostData
-from ..server.reply_parser import unexpected
+from ..server.reply_parser import parse_info, unexpected
 from ..server.settings import Server
 from ..transports.ledger import MAX_S, ranges
 
-__all__ = ["Scan"]
+__all__ = ["Scan", "ScanPart"]
 
 # The COUNT of each SCAN: large enough to hide the round trip.
 SCAN_COUNT = 1000
 # The maximum number of times that the same slots are scanned again from the start.
 MAX_RESTARTS = 16
+
+
+class ScanPart(NamedTuple):
+    """What is left of the scan of a server, to resume it.
+
+    Attributes:
+        run_id: the ID of the server's process, for which the cursor is valid; empty if unknown.
+        slots: the slots to scan on a cluster node; None if the server is not a cluster.
+        cursor: where the scan continues.
+    """
+
+    run_id: str
+    slots: frozenset[int] | None
+    cursor: bytes
 
 
 class NodeScan(NamedTuple):
@@ -36,7 +52,9 @@ class NodeScan(NamedTuple):
         connection: the connection to the server.
         slots: the slots to scan on a cluster node; None if the server is not a cluster.
         wanted: for each slot, whether to return its keys; None to return all keys.
-        pages: yields pages of keys.
+        pages: yields pages of keys, each with the cursor of the next page.
+        run_id: the ID of the server's process; empty if the scan is not tracked.
+        cursor: the cursor after the last page.
         restarts: the number of times that the slots were scanned again from the start.
     """
 
@@ -44,7 +62,9 @@ class NodeScan(NamedTuple):
     connection: Any
     slots: frozenset[int] | None
     wanted: bytes | None
-    pages: Generator[list[bytes], None, None]
+    pages: Generator[tuple[bytes, list[bytes]], None, None]
+    run_id: str = ""
+    cursor: bytes = b"0"
     restarts: int = 0
 
 
@@ -63,6 +83,8 @@ class Scan:
         glob: the pattern.
         kind: the type of the keys, as TYPE names it; None for any type.
         slots: return only keys of these slots; None for all slots.
+        tracked: whether ``left()`` will be called.
+        resumed: what is left of an earlier scan; None to scan everything.
     """
 
     def __init__(
@@ -72,6 +94,9 @@ class Scan:
         glob: str,
         kind: str | None = None,
         slots: range | None = None,
+        *,
+        tracked: bool = False,
+        resumed: list[ScanPart] | None = None,
     ) -> None:
         self._timeout = timeout
         self._scan = partial(scan, glob=glob, kind=kind)
@@ -81,6 +106,13 @@ class Scan:
         # Nodes that are importing slots, even if they serve no slots yet.
         self._importing: dict[tuple[str, int], None] = {}
         self._stopped = False
+        self._tracked = tracked
+        self._resumed = resumed
+        self._scans: deque[NodeScan] = deque()
+
+    def left(self) -> list[ScanPart]:
+        """Return what is left to scan after the last page."""
+        return [ScanPart(each.run_id, each.slots, each.cursor) for each in self._scans]
 
     def pages(self) -> Generator[list[bytes], None, None]:
         """Yield pages of keys from all servers in turn, so that the servers work concurrently.
@@ -94,13 +126,14 @@ class Scan:
 
         opened = self._view.open_primaries(self._timeout)
         topology = self._view.topology
-        scans: deque[NodeScan] = deque()
+        scans = self._scans
         with ExitStack() as stack:
             stack.callback(self._close)
             self._connections = [connection for _, connection in opened]
             if topology is not None:
                 self._view.processes.record(opened)
-            scans.extend(self._parts(opened, topology))
+            parts = self._parts if self._resumed is None else self._parts_left
+            scans.extend(parts(opened, topology))
             while scans:
                 part = scans[0]
                 try:
@@ -124,8 +157,10 @@ class Scan:
                     if moved:
                         scans.extend(self._follow_slots(part, moved))
                     continue
-                yield page if part.wanted is None else keys_in(page, part.wanted)
+                cursor, keys = page
+                scans[0] = part._replace(cursor=cursor)
                 scans.rotate(-1)
+                yield keys if part.wanted is None else keys_in(keys, part.wanted)
 
     def _parts(
         self, opened: list[tuple[Server, Any]], topology: Topology | None
@@ -146,9 +181,46 @@ class Scan:
                         importing = frozenset(range(SLOTS)) if held is None else held.importing
                         slots = importing.intersection(self._slots)
             if self._slots is None or slots or (slots is None and self._slots):
-                yield NodeScan(server, connection, slots, wanted, self._scan(connection))
+                yield self._begun(server, connection, slots, wanted)
             else:
                 connection.disconnect()
+
+    def _parts_left(
+        self, opened: list[tuple[Server, Any]], topology: Topology | None
+    ) -> Iterator[NodeScan]:
+        """Yield the scans that are left; slots of a process that has ended begin again."""
+        left = self._resumed or []
+        run_ids = [run_id_of(server, connection) for server, connection in opened]
+        for number, (server, connection) in enumerate(opened):
+            same = [each for each in left if each.run_id == run_ids[number] != ""]
+            slots: frozenset[int] | None = None
+            others: frozenset[int] = frozenset()
+            if topology is not None:
+                lost = [each.slots or range(SLOTS) for each in left if each.run_id not in run_ids]
+                own = frozenset(at for at, node in enumerate(topology.slots) if node == number)
+                others = own.intersection(chain.from_iterable(lost))
+                slots = others.union(*(each.slots or () for each in same))
+            if left if slots is None else slots:
+                at_cursor = len(same) == 1 and not others
+                wanted = None if at_cursor or slots is None else mask_of(slots)
+                cursor = same[0].cursor if at_cursor else b"0"
+                yield self._begun(server, connection, slots, wanted, cursor)
+            else:
+                connection.disconnect()
+
+    def _begun(
+        self,
+        server: Server,
+        connection: Any,
+        slots: frozenset[int] | None,
+        wanted: bytes | None,
+        cursor: bytes = b"0",
+        restarts: int = 0,
+    ) -> NodeScan:
+        """Return a scan that begins at a cursor."""
+        run_id = run_id_of(server, connection) if self._tracked else ""
+        pages = self._scan(connection, cursor)
+        return NodeScan(server, connection, slots, wanted, pages, run_id, cursor, restarts)
 
     def _retry(
         self, part: NodeScan, failed: TransportError, reopen: Callable[[NodeScan], list[NodeScan]]
@@ -233,8 +305,8 @@ class Scan:
         self, part: NodeScan, server: Server, connection: Any, slots: frozenset[int]
     ) -> NodeScan:
         """Return a scan of ``server`` that replaces the scan ``part`` for some slots."""
-        pages = self._scan(connection)
-        return NodeScan(server, connection, slots, mask_of(slots), pages, part.restarts + 1)
+        restarts = part.restarts + 1
+        return self._begun(server, connection, slots, mask_of(slots), restarts=restarts)
 
     def _connect(self, node: Address | None) -> tuple[Server, Any]:
         """Connect to a node; raises as ``ClusterView.connect()`` does."""
@@ -276,14 +348,25 @@ def query_slots(server: Server, connection: Any) -> NodeSlots | None:
         return None
 
 
+def run_id_of(server: Server, connection: Any) -> str:
+    """Return the ID of a server's process; empty if INFO is refused."""
+    import redis
+
+    with server.explained(), suppress(redis.ResponseError):
+        return parse_info(call(connection, "INFO", "server")).get("run_id", "")
+    return ""
+
+
 def check_own(connection: Any) -> None:
     """Refuse a connection that a parent process opened."""
     if not is_own(connection):
         raise TransportError(str(Inherited("connection")))
 
 
-def scan(connection: Any, glob: str, kind: str | None) -> Generator[list[bytes], None, None]:
-    """Yield pages of keys found with SCAN; each next page is requested in advance."""
+def scan(
+    connection: Any, cursor: bytes, glob: str, kind: str | None
+) -> Generator[tuple[bytes, list[bytes]], None, None]:
+    """Yield pages of keys found with SCAN, each with the next cursor; request pages in advance."""
     import redis
 
     how: tuple[Any, ...] = ("MATCH", glob, "COUNT", SCAN_COUNT)
@@ -291,14 +374,15 @@ def scan(connection: Any, glob: str, kind: str | None) -> Generator[list[bytes],
         how += ("TYPE", kind)
     check_own(connection)
     try:
-        connection.send_command("SCAN", 0, *how)
-        cursor = None
-        while cursor != b"0":
+        connection.send_command("SCAN", cursor, *how)
+        more = True
+        while more:
             check_own(connection)
             cursor, found = _page_of(connection.read_response())
-            if cursor != b"0":
+            more = cursor != b"0"
+            if more:
                 connection.send_command("SCAN", cursor, *how)
-            yield found
+            yield cursor, found
     except redis.ResponseError as error:
         raise CommandError(f"SCAN: {error}") from error
 

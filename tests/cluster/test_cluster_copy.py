@@ -83,3 +83,30 @@ def test_to_another_cluster_while_slots_move(cluster: LocalCluster) -> None:
         assert sum(other.sizes()) == keys
         with redis.RedisCluster("127.0.0.1", other.ports[0]) as client:
             assert client.hget("key:77", "a") == b"77"
+
+
+@pytest.mark.slow
+def test_checkpoint_of_a_cluster(
+    cluster: LocalCluster, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that is stopped resumes, even if slots moved in between."""
+    monkeypatch.setattr("fastresp.load.copying.stored_copy.SAVE_S", 0)
+    keys = {f"key:{number}": number for number in range(60_000)}
+    fastresp.mass_insert((("SET", *pair) for pair in keys.items()), server=cluster.url)
+
+    def stop(report: fastresp.Report) -> None:
+        if report.rows > 30_000:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fastresp.copy(
+            cluster.url, client, checkpoint="moved", exists="skip", progress=stop, rate_limit="2MB"
+        )
+    first = client.dbsize()
+    for slot in (0, 1, 16_000):
+        cluster.move_slot(slot, 1)
+    again = fastresp.Checkpoint("moved", resume=True)
+    report = fastresp.copy(cluster.url, client, checkpoint=again, exists="skip")
+    assert report.rows < len(keys) - first + 10_000
+    client.delete("fastresp:{moved}:copy")
+    assert client.dbsize() == len(keys)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +19,7 @@ from server_programs import WHEEL_SERVERS, located
 
 import fastresp
 import fastresp.aio
+from fastresp.cli.demo.methods import debug_options
 from fastresp.server.local_server import LocalServer
 
 # Hashes whose fields expire: the target knows no such type.
@@ -208,3 +213,114 @@ def test_missing_keys_are_counted(
     assert report.gone > 0
     assert report.rows == target.dbsize() > 0
     assert "deleted or expired before reading" in str(report)
+
+
+def test_checkpoint(
+    copy: Copy, source: redis.Redis, target: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that is stopped resumes after its last checkpoint."""
+    monkeypatch.setattr("fastresp.load.copying.stored_copy.SAVE_S", 0)
+    keys = {f"key:{number}": number for number in range(30_000)}
+    source.mset(keys)
+    options: dict[str, Any] = {"match": "key:*", "exists": "replace", "rate_limit": "1MB"}
+
+    def stop(report: fastresp.Report) -> None:
+        if report.rows > 20_000:
+            raise ZeroDivisionError
+
+    try:
+        with pytest.raises(ZeroDivisionError):
+            copy(source, target, checkpoint="moved", progress=stop, **options)
+        first = target.dbsize()
+        with pytest.raises(fastresp.CheckpointError, match="the checkpoint moved exists; resume"):
+            copy(source, target, checkpoint="moved", **options)
+        again = fastresp.Checkpoint("moved", resume=True)
+        with pytest.raises(fastresp.CheckpointError, match="of a copy with another match"):
+            copy(source, target, checkpoint=again, **(options | {"match": "*"}))
+        options["rate_limit"] = None
+        report = copy(source, target, checkpoint=again, **options)
+        assert target.exists(*keys) == len(keys)
+        assert 0 < report.rows < len(keys) - report.resumed_at + 3000
+        assert report.resumed_at <= first
+        report = copy(source, target, checkpoint=again, **options)
+        assert report.commands == 0
+        assert report.resumed_at >= len(keys)
+        assert report.ended_before
+    finally:
+        source.delete(*keys)
+
+
+def test_checkpoint_of_a_source_that_was_restarted(
+    start_server: Callable[..., LocalServer],
+    target: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cursor of another process is worthless: all keys are scanned again."""
+    monkeypatch.setattr("fastresp.load.copying.stored_copy.SAVE_S", 0)
+    server = start_server("--appendonly", "yes")
+    options: dict[str, Any] = {"exists": "skip", "rate_limit": "1MB"}
+
+    def stop(report: fastresp.Report) -> None:
+        if report.rows > 20_000:
+            raise ZeroDivisionError
+
+    with redis.Redis.from_url(server.url) as client:
+        client.mset({f"key:{number}": number for number in range(30_000)})
+        with pytest.raises(ZeroDivisionError):
+            fastresp.copy(client, target, checkpoint="moved", progress=stop, **options)
+    server.stop()
+    server.start()
+    with redis.Redis.from_url(server.url) as client:
+        while client.info("persistence")["loading"]:
+            time.sleep(0.01)
+    again = fastresp.Checkpoint("moved", resume=True)
+    report = fastresp.copy(server.url, target, checkpoint=again, exists="skip")
+    assert report.rows == 30_000
+    assert target.dbsize() == 30_001
+
+
+def test_checkpoints_that_make_no_sense(source: redis.Redis, target: redis.Redis) -> None:
+    with pytest.raises(ValueError, match="exists 'skip' or 'replace'"):
+        fastresp.copy(source, target, checkpoint="a")
+    with pytest.raises(ValueError, match="a snapshot is copied as a whole; leave out checkpoint"):
+        fastresp.copy(source, target, checkpoint="a", exists="skip", from_replica=True)
+    target.set("fastresp:{a}:copy", '{"left": [["x", null, "a"]], "rows": 1, "ended": ""}')
+    with pytest.raises(fastresp.CheckpointError, match="the checkpoint a is damaged"):
+        fastresp.copy(
+            source, target, exists="skip", checkpoint=fastresp.Checkpoint("a", resume=True)
+        )
+
+
+# Copies as a process, which the test kills.
+KILLED = """\
+import sys, fastresp
+import fastresp.load.copying.stored_copy as stored
+stored.SAVE_S = 0.02
+checkpoint = fastresp.Checkpoint("moved", resume=True)
+fastresp.copy(*sys.argv[1:3], checkpoint=checkpoint, exists=sys.argv[3], rate_limit="8MB")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_copies(start_server: Callable[..., LocalServer], seed: int) -> None:
+    """Copies that SIGKILL ends at any time: the data is the same in the end."""
+    source, target = start_server(*debug_options()), start_server(*debug_options())
+    made = random.Random(seed)
+    with redis.Redis.from_url(source.url) as one, redis.Redis.from_url(target.url) as other:
+        fill(one)
+        one.mset({f"key:{number}": made.randbytes(9) for number in range(100_000)})
+        arguments = [source.url, target.url, made.choice(["skip", "replace"])]
+        kills = 0
+        while True:
+            process = subprocess.Popen([sys.executable, "-c", KILLED, *arguments])
+            try:
+                assert process.wait(0.3 + made.random()) == 0
+                break
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                kills += 1
+        assert kills > 2
+        other.delete("fastresp:{moved}:copy")
+        assert other.execute_command("DEBUG", "DIGEST") == one.execute_command("DEBUG", "DIGEST")

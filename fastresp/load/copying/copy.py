@@ -20,12 +20,14 @@ from ...replies.key_pattern import KINDS
 from ...server.answers import Answers
 from ...server.options import (
     EXISTS,
+    Checkpoint,
     MaxErrors,
     Options,
     Progress,
     RateLimit,
     Rejects,
     arguments_of,
+    as_checkpoint,
 )
 from ...server.settings import ServerLike
 from ...sources.chunks import Chunks
@@ -38,6 +40,7 @@ from .following import Following
 from .replica_entries import ReplicaEntries
 from .server_entries import ServerEntries, databases_of
 from .snapshot_entries import SnapshotEntries, is_snapshot
+from .stored_copy import CopyCheckpoint, StoredCopy
 
 __all__ = ["CopyOptions", "CopySource", "copy", "copying"]
 
@@ -63,10 +66,15 @@ class CopyOptions(Options):
     follow: bool = False
     until_lag: int | None = None
     dry_run: bool = False
+    progress_kept: Checkpoint | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        return cls(**arguments_of(cls, given))
+        """Return the options among the arguments of ``copy()``."""
+        kept = as_checkpoint(given.get("checkpoint"))
+        # A load's own checkpoint counts rows, but SCAN does not repeat their order.
+        own = {"server": given["target"], "checkpoint": None, "progress_kept": kept}
+        return cls(**arguments_of(cls, {**given, **own}))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,6 +84,9 @@ class CopyOptions(Options):
         self._check("field_ttl", self.field_ttl in ("keep", "drop"), "'keep' or 'drop'")
         self.prefixes  # noqa: B018
         self._check_follow()
+        if self.progress_kept is not None and self.exists == "error":
+            text = " resumes a few keys before the end, and the target has these; pass "
+            raise ValueError(Message(Hint("checkpoint"), text, "exists 'skip' or 'replace'"))
 
     def _check_follow(self) -> None:
         if self.until_lag is not None:
@@ -183,7 +194,15 @@ def copying(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[R
 
 def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Report]:
     chunks = Chunks(entries, options.template, options)
-    return loading(chunks, choose, Copying(entries, options))
+    more: list[Feature] = [Copying(entries, options)]
+    if options.progress_kept is not None:
+        if not isinstance(entries, ServerEntries):
+            text = "a snapshot is copied as a whole; leave out "
+            raise ValueError(Message(text, Hint("checkpoint")))
+        chosen = {name: getattr(options, name) for name in ("match", "type", "rename")}
+        stored = StoredCopy(options.progress_kept, options.server, chosen, options.timeout)
+        more.append(CopyCheckpoint(entries, stored))
+    return loading(chunks, choose, *more)
 
 
 def _entries(source: CopySource, options: CopyOptions) -> Entries:
@@ -237,6 +256,7 @@ def copy(
     progress: Progress = None,
     retry: Literal["never", "idempotent", "always"] | None = None,
     durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
+    checkpoint: str | Checkpoint | None = None,
 ) -> Report:
     """Copy keys of all types, with their times to live, to another Redis or Valkey.
 
@@ -281,6 +301,10 @@ def copy(
             from a sample of 1,000 keys.
         on_error, max_errors, rejects, rate_limit, connections, timeout, progress, retry, durable:
             as for ``mass_insert``. ``rate_limit`` counts keys, or bytes of their payloads.
+        checkpoint: a ``Checkpoint``, or its name: the target stores every 2 seconds what is left to
+            scan, so that the copy can resume after any failure. Keys that were copied since are
+            copied again, so ``exists`` must be ``"skip"`` or ``"replace"``. If a source was
+            restarted in the meantime, its keys are scanned from the start.
 
     Returns:
         The report of the load into the target: a row and a command for each key. ``gone`` counts
@@ -292,10 +316,11 @@ def copy(
             All earlier keys were copied.
         LoadErrors: the target refused keys, for example because they exist.
         TransportError, TransportTimeout: the target can't be used, or its connection was lost.
-        ValueError: an option is invalid.
+        CheckpointError: the checkpoint exists and is not to be resumed, or is of another copy.
+        ValueError: an option is invalid, or source and target are the same database.
         others: as in ``mass_insert``.
     """
-    options = CopyOptions.of(locals() | {"server": target})
+    options = CopyOptions.of(locals())
     if options.dry_run or not options.follow:
         return run(copying(source, options, choose))
     entries = _entries(source, options)

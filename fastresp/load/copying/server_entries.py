@@ -16,7 +16,7 @@ from ...replies.expiries import expiry_command
 from ...replies.iter_replies import iter_replies, replying
 from ...replies.key_pattern import KINDS
 from ...replies.reply_core import ReplyCore
-from ...replies.scan import Scan
+from ...replies.scan import Scan, ScanPart
 from ...server.answers import Answers
 from ...server.options import Options
 from ...server.preflight import Requirements, SampleCommand
@@ -56,6 +56,39 @@ class BatchCluster(ClusterCore):
             yield replies
 
 
+class Track:
+    """Finds what was left to scan when the rows so far were found.
+
+    Args:
+        left: what is left to scan before the first row; None for everything.
+    """
+
+    def __init__(self, left: list[ScanPart] | None) -> None:
+        self._left = left
+        self._found = self._read = self._rows = self._copied = 0
+        # After each page: the number of keys found so far, and what is left to scan.
+        self._pages: deque[tuple[int, list[ScanPart]]] = deque()
+        # After each list of rows: the numbers of rows and of keys so far.
+        self._lists: deque[tuple[int, int]] = deque()
+
+    def note_page(self, keys: int, left: list[ScanPart]) -> None:
+        self._found += keys
+        self._pages.append((self._found, left))
+
+    def note_rows(self, keys: int, rows: int) -> None:
+        self._read += keys
+        self._rows += rows
+        self._lists.append((self._rows, self._read))
+
+    def left_after(self, rows: int) -> list[ScanPart] | None:
+        """Return what is left to scan after the last page whose rows are all among the first."""
+        while self._lists and self._lists[0][0] <= rows:
+            _, self._copied = self._lists.popleft()
+        while self._pages and self._pages[0][0] <= self._copied:
+            _, self._left = self._pages.popleft()
+        return self._left
+
+
 class ServerEntries(Entries):
     """The keys of a server that match a pattern; in a cluster, the keys of all primaries.
 
@@ -81,6 +114,8 @@ class ServerEntries(Entries):
         self._type = KINDS[type].type if type in KINDS else type
         self._timeout = timeout
         self._template = Template("DUMP {0}")
+        self._track: Track | None = None
+        self._resumed: list[ScanPart] | None = None
 
     def __repr__(self) -> str:
         return f"<keys of {self.server}>"
@@ -104,15 +139,30 @@ class ServerEntries(Entries):
         except (TransportError, CommandError) as error:
             raise self._failed(error) from error
 
+    def track(self, left: list[ScanPart] | None) -> None:
+        """Begin with what is left to scan, or everything, and let ``left_after()`` be called."""
+        self._track, self._resumed = Track(left), left
+
+    def left_after(self, rows: int) -> list[ScanPart] | None:
+        """Return what is left to scan once this number of rows was copied; None for everything."""
+        assert self._track is not None
+        return self._track.left_after(rows)
+
     def _read(self) -> Generator[list[EntryRow], None, None]:
         sent: deque[bytes] = deque()
+        track = self._track
 
         def noted(page: list[bytes]) -> list[bytes]:
             sent.extend(page)
+            if track is not None:
+                track.note_page(len(page), scan.left())
             return page
 
         with ExitStack() as stack:
-            scan = Scan(self.server, self._timeout, self._match or "*", self._type)
+            scan = Scan(
+                self.server, self._timeout, self._match or "*", self._type,
+                tracked=track is not None, resumed=self._resumed,
+            )  # fmt: skip
             pages = stack.enter_context(closing(scan.pages()))
             keys = chain.from_iterable(map(noted, pages))
             chunks = Chunks(keys, self._template, Options(timeout=self._timeout))
@@ -123,7 +173,10 @@ class ServerEntries(Entries):
             try:
                 for replies in reading:
                     replies = rest + replies
-                    yield self.restorer.dumped_rows(replies, sent_keys)
+                    rows = self.restorer.dumped_rows(replies, sent_keys)
+                    if track is not None:
+                        track.note_rows(len(replies) // 2, len(rows))
+                    yield rows
                     # The reply to PEXPIRETIME comes next.
                     rest = replies[-1:] if len(replies) % 2 else []
             except (TransportError, CommandError) as error:
