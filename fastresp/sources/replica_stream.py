@@ -10,7 +10,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from threading import Condition
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import redis
 
@@ -23,7 +23,7 @@ from ..server.settings import ASK_TIMEOUT_S, Server
 from ..server.threads import in_thread
 from .blocking import write_all
 
-__all__ = ["READ_BYTES", "ReplicaStream", "Spool"]
+__all__ = ["Place", "READ_BYTES", "ReplicaStream", "Spool"]
 
 READ_BYTES = 1 << 20
 # Longest line before the snapshot.
@@ -127,6 +127,13 @@ class Spool:
             self._changed.notify_all()
 
 
+class Place(NamedTuple):
+    """A place in the history of a source."""
+
+    replication_id: str
+    offset: int
+
+
 class _Refused(Exception):
     """The source does not replicate from where we asked."""
 
@@ -166,23 +173,31 @@ class ReplicaStream:
         self._acknowledged = 0.0  # when
         on_fork(self)
 
-    def open(self) -> None:
+    def open(self, place: Place | None = None) -> None:
         """Ask for the snapshot, and start to receive it; waits until the source has begun it.
 
+        Args:
+            place: receive no snapshot, but the commands from there.
+
         Raises:
-            SourceError: the source refuses, or can't be used.
+            SourceError: the source refuses, or can't be used, or no longer has these commands.
         """
         try:
             self._connect()
-            reply = self._psync("?", -1)
-            found = FULL.fullmatch(reply)
-            if found is None:
-                raise _Refused(f"unexpected reply to PSYNC: {shortened(repr(reply))}")
+            if place is None:
+                reply = self._psync("?", -1)
+                found = FULL.fullmatch(reply)
+                if found is None:
+                    raise _Refused(f"unexpected reply to PSYNC: {shortened(repr(reply))}")
+                place = Place(found[1], int(found[2]))
+            else:
+                self.snapshot.end()
+                self._continue(place)
         except BaseException as error:
             self._disconnect()
             raise self._explained(error) from error
-        self.replication_id = found[1]
-        self.received = self.applied = int(found[2])
+        self.replication_id = self.replication_id or place.replication_id
+        self.received = self.applied = place.offset
         in_thread(self._receive)
 
     def read(self, size: int) -> bytes:
@@ -237,6 +252,21 @@ class ReplicaStream:
             raise _Refused(text)
         return text
 
+    def _continue(self, place: Place) -> None:
+        """Ask for the commands from a place.
+
+        Raises:
+            SourceError: the source no longer has them.
+            _Refused: the source does not replicate.
+        """
+        found = CONTINUE.fullmatch(self._psync(place.replication_id, place.offset + 1))
+        if found is None:
+            raise SourceError(
+                f"the source no longer has the commands after replication offset {place.offset:,}; "
+                "raise its repl-backlog-size, and copy again"
+            )
+        self.replication_id = found[1] or place.replication_id
+
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -247,7 +277,8 @@ class ReplicaStream:
     def _receive(self) -> None:
         error: BaseException | None = None
         try:
-            self._receive_snapshot()
+            if not self.snapshot.ended:
+                self._receive_snapshot()
             if self._follow:
                 self._receive_commands()
         except _Closed:
@@ -306,20 +337,14 @@ class ReplicaStream:
             self._disconnect()
             try:
                 self._connect()
-                reply = self._psync(self.replication_id, self.received + 1)
+                self._continue(Place(self.replication_id, self.received))
+            except SourceError:
+                raise
             except (_Refused, OSError, EOFError, FastrespError, redis.RedisError) as again:
                 if time.monotonic() > deadline:
                     raise again from error
                 time.sleep(RETRY_S)
                 continue
-            found = CONTINUE.fullmatch(reply)
-            if found is None:
-                raise SourceError(
-                    f"the connection was lost, and the source no longer has the commands after "
-                    f"replication offset {self.received:,}; raise its repl-backlog-size, and copy "
-                    "again"
-                ) from error
-            self.replication_id = found[1] or self.replication_id
             return
         raise _Closed
 

@@ -36,7 +36,7 @@ from ...transports.driver import Blocking, Steps, run
 from ..load import Choose, Feature, Load
 from ..mass_insert import choose, loading
 from .dry_run import PlannedCopy, plan_copy
-from .following import Following
+from .following import Following, StoredFollowing
 from .replica_entries import ReplicaEntries
 from .server_entries import ServerEntries, databases_of
 from .snapshot_entries import SnapshotEntries, is_snapshot
@@ -84,7 +84,7 @@ class CopyOptions(Options):
         self._check("field_ttl", self.field_ttl in ("keep", "drop"), "'keep' or 'drop'")
         self.prefixes  # noqa: B018
         self._check_follow()
-        if self.progress_kept is not None and self.exists == "error":
+        if self.progress_kept is not None and self.exists == "error" and not self.from_replica:
             text = " resumes a few keys before the end, and the target has these; pass "
             raise ValueError(Message(Hint("checkpoint"), text, "exists 'skip' or 'replace'"))
 
@@ -195,7 +195,7 @@ def copying(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[R
 def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Report]:
     chunks = Chunks(entries, options.template, options)
     more: list[Feature] = [Copying(entries, options)]
-    if options.progress_kept is not None:
+    if options.progress_kept is not None and not options.follow:
         if not isinstance(entries, ServerEntries):
             text = "a snapshot is copied as a whole; leave out "
             raise ValueError(Message(text, Hint("checkpoint")))
@@ -304,7 +304,9 @@ def copy(
         checkpoint: a ``Checkpoint``, or its name: the target stores every 2 seconds what is left to
             scan, so that the copy can resume after any failure. Keys that were copied since are
             copied again, so ``exists`` must be ``"skip"`` or ``"replace"``. If a source was
-            restarted in the meantime, its keys are scanned from the start.
+            restarted in the meantime, its keys are scanned from the start. With ``follow``, the
+            target stores the replication offset with each block of commands, and a resumed copy
+            continues there: each command is applied exactly once.
 
     Returns:
         The report of the load into the target: a row and a command for each key. ``gone`` counts
@@ -323,8 +325,19 @@ def copy(
     options = CopyOptions.of(locals())
     if options.dry_run or not options.follow:
         return run(copying(source, options, choose))
-    entries = _entries(source, options)
+    return _copy_and_follow(_entries(source, options), target, options)
+
+
+def _copy_and_follow(entries: Entries, target: ServerLike, options: CopyOptions) -> Report:
     assert isinstance(entries, ReplicaEntries)
+    stored, kept = None, options.progress_kept
+    if kept is not None:
+        stored = StoredFollowing(kept, target, options.timeout)
     with closing(entries.stream) as stream:
-        report = run(_copying(entries, options, choose))
-        return Following(stream, options, report, until_lag).run()
+        place = None if stored is None else stored.begin()
+        if place is None:
+            report = run(_copying(entries, options, choose))
+        else:
+            report = Report("socket")
+            stream.open(place)
+        return Following(stream, options, report, options.until_lag, stored).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections import deque
 from contextlib import closing, suppress
@@ -11,27 +12,31 @@ from typing import Any
 
 import redis
 
-from ...outcome.errors import FastrespError, SourceError
-from ...outcome.messages import shown_reply
+from ...outcome.errors import CheckpointError, FastrespError, SourceError
+from ...outcome.messages import Hint, Message, shown_reply
 from ...outcome.report import Report
+from ...replies.iter_replies import iter_replies
 from ...resp.read import RawReplies, ReplyReader
 from ...server.connection_setup import call
-from ...server.options import Options
+from ...server.options import Checkpoint, Options
 from ...server.preflight import Requirements
 from ...server.reply_parser import parse_info
-from ...server.settings import ASK_TIMEOUT_S, Server, as_server
-from ...sources.replica_stream import READ_BYTES, ReplicaStream
+from ...server.settings import ASK_TIMEOUT_S, Server, ServerLike, as_server
+from ...sources.replica_stream import READ_BYTES, Place, ReplicaStream
 from ...transports.signals import Undisturbed
 from ..loader import Loader
 from ..mass_insert import choose
 from ..progress import reporting
 
-__all__ = ["Following"]
+__all__ = ["Following", "StoredFollowing"]
 
 # Seconds between questions about the source's offset.
 ASKED_S = 1.0
 # The number of offsets to remember, to compute the lag in seconds.
 OFFSETS_KEPT = 3600
+# The value of a checkpoint until the snapshot is copied, and later: ID, offset and database.
+BEGUN = b"snapshot"
+STORED = re.compile(rb"([0-9a-zA-Z]{1,64}) (\d{1,18}) (-1|\d{1,9})")
 # Commands that change whole databases, or several.
 OF_DATABASES = {b"FLUSHALL", b"FLUSHDB", b"SWAPDB", b"MOVE"}
 # Commands over keys in several slots, and the arguments of each key.
@@ -52,10 +57,19 @@ class Following:
         options: the options of the copy; ``server`` is the target.
         report: the report of the snapshot's copy.
         until_lag: end when the target is this number of bytes behind; None to follow until Ctrl-C.
+        stored: where the place in the source's history is stored; None for nowhere.
+
+    Raises:
+        ValueError: the place can't be stored in a cluster.
     """
 
     def __init__(
-        self, stream: ReplicaStream, options: Options, report: Report, until_lag: int | None
+        self,
+        stream: ReplicaStream,
+        options: Options,
+        report: Report,
+        until_lag: int | None,
+        stored: StoredFollowing | None,
     ) -> None:
         self._stream = stream
         self._report = report
@@ -66,9 +80,14 @@ class Following:
         self._options = replace(options, connections=1, on_error=on_error, progress=None)
         target = as_server(options.server, Requirements(nodes=True))
         self._cluster = target.ask(options.timeout).cluster
+        self._stored = stored
+        if self._cluster and stored is not None:
+            text = "the target is a cluster, whose nodes can't store a common place; leave out "
+            raise ValueError(Message(text, Hint("checkpoint")))
         self._lag = Lag(stream.server)
         self._offset = self._read = stream.applied
-        self._database, self._wanted = -1, int(stream.server.settings.get("db") or 0)
+        self._database = stored.database if stored is not None else -1
+        self._wanted = int(stream.server.settings.get("db") or 0)
         self._transaction: list[list[bytes]] | None = None
         self._reader, self._sizes = ReplyReader(), RawReplies()
         self._followed = 0
@@ -87,6 +106,7 @@ class Following:
             Loader(None, self._options, choose) as load,
             suppress(KeyboardInterrupt),
         ):
+            self._send([], load, self._offset, self._database)  # stores the place
             while not self._is_close_enough():
                 block = self._stream.commands.take(READ_BYTES)
                 if block:
@@ -110,56 +130,66 @@ class Following:
         )
 
     def _apply(self, block: bytes, load: Loader) -> None:
-        offset, asked = self._offset, False
+        offset, database, asked = self._offset, self._database, False
+        commands: list[list[bytes]] = []
         self._reader.feed(block)
         self._sizes.feed(block)
-        for command, raw in zip(self._reader.take(), self._sizes.take(), strict=True):
-            self._read += len(raw)  # type: ignore[arg-type]  # an error reply is refused below
-            name = self._name_of(command)
-            if name == b"REPLCONF":  # GETACK, for WAIT at the source
-                asked = True
-            else:
-                self._add(name, command, load)
-            offset = self._read if self._transaction is None else offset
-        load.flush()
-        self._offset = offset
+        try:
+            for command, raw in zip(self._reader.take(), self._sizes.take(), strict=True):
+                self._read += len(raw)  # type: ignore[arg-type]  # an error reply is refused below
+                name = self._name_of(command)
+                if name == b"REPLCONF":  # GETACK, for WAIT at the source
+                    asked = True
+                else:
+                    commands += self._commands_of(name, command)
+                if self._transaction is None:
+                    offset, database = self._read, self._database
+        finally:  # also before a command that can't be applied
+            self._send(commands, load, offset, database)
+            self._offset = offset
         self._stream.acknowledge(offset, now=asked)
+
+    def _send(self, commands: list[list[bytes]], load: Loader, offset: int, database: int) -> None:
+        """Send commands, together with the place after them if it is stored."""
+        if self._stored is not None:
+            place = Place(self._stream.replication_id, offset)
+            commands = self._stored.transaction(commands, place, database)
+        for each in commands:
+            load.write(each)
+        load.flush()
 
     def _name_of(self, command: Any) -> bytes:
         if not (isinstance(command, list) and command and isinstance(command[0], bytes)):
             raise self._refusal(shown_reply(command))
         return command[0].upper()
 
-    def _add(self, name: bytes, command: list[bytes], load: Loader) -> None:
-        """Send a command; within a transaction, hold it back until EXEC."""
+    def _commands_of(self, name: bytes, command: list[bytes]) -> list[list[bytes]]:
+        """Return what to send for a command; within a transaction, nothing before EXEC."""
         if name == b"SELECT" and command[1:] and command[1].isdigit():
             self._database = int(command[1])
         elif name == b"MULTI":
             self._transaction = []
         elif name == b"EXEC":
             commands, self._transaction = self._transaction or [], None
-            if commands[1:] and not self._cluster:
-                commands = [[b"MULTI"], *commands, [b"EXEC"]]
-            for each in commands:
-                self._write(each, load)
+            whole = commands[1:] and not self._cluster
+            return [[b"MULTI"], *commands, [b"EXEC"]] if whole else commands
         elif name == b"PING":
-            load.write(command)  # so that the target does not close an idle connection
+            return [command]  # so that the target does not close an idle connection
         elif self._changes_keys(name, command):
             self._followed += 1
+            commands = self._by_key(name, command) if self._cluster else [command]
             if self._transaction is None:
-                self._write(command, load)
-            else:
-                self._transaction.append(command)
+                return commands
+            self._transaction += commands
+        return []
 
-    def _write(self, command: list[bytes], load: Loader) -> None:
-        """Send a command; in a cluster, some commands over several keys as one for each key."""
-        name, *keys = command
-        size = SPLIT.get(name.upper(), 0) if self._cluster else 0
-        if size and len(keys) % size == 0:
-            for at in range(0, len(keys), size):
-                load.write([b"SET" if size > 1 else name, *keys[at : at + size]])
-        else:
-            load.write(command)
+    def _by_key(self, name: bytes, command: list[bytes]) -> list[list[bytes]]:
+        """Return some commands over several keys as a command for each key."""
+        size, keys = SPLIT.get(name, 0), command[1:]
+        if not size or len(keys) % size:
+            return [command]
+        name = b"SET" if size > 1 else name
+        return [[name, *keys[at : at + size]] for at in range(0, len(keys), size)]
 
     def _changes_keys(self, name: bytes, command: list[bytes]) -> bool:
         """Return whether a command changes keys of the copied database.
@@ -187,6 +217,66 @@ class Following:
             f"the source ran {command} before replication offset {self._read:,}, which can't be "
             "applied to the copied database alone; copy again"
         )
+
+
+class StoredFollowing:
+    """The place of a copy in its source's history, in a key of the target.
+
+    The key is written in one transaction with the commands before this place, so each command is
+    applied exactly once, whatever fails.
+
+    Args:
+        checkpoint: the options of the checkpoint.
+        server: the target.
+        timeout: seconds to wait for each reply.
+
+    Attributes:
+        database: the database of the source's next command; -1 before the first SELECT.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, server: ServerLike, timeout: float | None) -> None:
+        self.database = -1
+        self._checkpoint = checkpoint
+        self._server = Server(server, Requirements(follow_redirects=True))
+        self._timeout = timeout
+        self._key = f"fastresp:{{{checkpoint.name}}}:follow".encode()
+
+    def begin(self) -> Place | None:
+        """Return where to resume; None to begin with a snapshot, which is noted.
+
+        Raises:
+            CheckpointError: a checkpoint exists and is not to be resumed, or is damaged, or the
+                snapshot was not copied completely.
+        """
+        text = None if self._checkpoint.clear else self._run(b"GET", self._key)
+        if text is None:
+            self._run(b"SET", self._key, BEGUN)
+            return None
+        name, clear = f"the checkpoint {self._checkpoint.name}", Hint("checkpoint_clear", True)
+        if not self._checkpoint.resumes:
+            how = f"{name} exists; resume it with ", Hint("resume", True), ", or discard it with "
+            raise CheckpointError(Message(*how, clear))
+        if text == BEGUN:
+            reason = ": the snapshot was not copied completely, so the target may have keys that "
+            advice = "the source has deleted meanwhile; empty the target, and begin again with "
+            raise CheckpointError(Message(name, reason, advice, clear))
+        found = STORED.fullmatch(text)
+        if found is None:
+            raise CheckpointError(f"{name} is damaged: delete the key {self._key.decode()}")
+        self.database = int(found[3])
+        return Place(found[1].decode(), int(found[2]))
+
+    def transaction(
+        self, commands: list[list[bytes]], place: Place, database: int
+    ) -> list[list[bytes]]:
+        """Return commands, and one that stores the place after them, as one transaction."""
+        text = b"%s %d %d" % (place.replication_id.encode(), place.offset, database)
+        single = (each for each in commands if each not in ([b"MULTI"], [b"EXEC"]))
+        return [[b"MULTI"], *single, [b"SET", self._key, text], [b"EXEC"]]
+
+    def _run(self, *command: bytes) -> Any:
+        [reply] = iter_replies([command], server=self._server, timeout=self._timeout)
+        return reply
 
 
 class Lag:

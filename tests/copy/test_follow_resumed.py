@@ -1,0 +1,117 @@
+"""copy(follow=True, checkpoint=): resume from the offset in the source's history."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from subprocess import PIPE
+
+import preloaded
+import pytest
+import redis
+from command_line import PROGRAM
+from every_encoding import contents, differences, fill
+from proxy import UP, Fault, Proxy
+from test_follow import OPTIONS, StartServer, Writer, digests, stops_after, wait_for
+
+import fastresp
+from fastresp.server.local_server import LocalServer
+
+NAME = "move"
+KEY = "fastresp:{move}:follow"
+Two = tuple[LocalServer, LocalServer, redis.Redis, redis.Redis]
+
+
+@pytest.fixture
+def two(start_server: StartServer) -> Iterator[Two]:
+    """A source and a target, and their clients."""
+    source, target = start_server(*OPTIONS), start_server(*OPTIONS)
+    with redis.Redis.from_url(source.url) as client, redis.Redis.from_url(target.url) as copied:
+        yield source, target, client, copied
+
+
+def follow(source: str, target: str, **options: object) -> fastresp.Report:
+    return fastresp.copy(source, target, from_replica=True, follow=True, **options)
+
+
+def check_same(client: redis.Redis, copied: redis.Redis) -> None:
+    copied.delete(KEY)
+    assert differences(contents(client), contents(copied)) == []
+    assert len(digests(client, copied)) == 1
+
+
+def check_killed(two: Two, kills: list[float]) -> None:
+    """Kill the copy several times while a client writes; then resume it."""
+    source, target, client, copied = two
+    fill(client)
+    options = ["--from-replica", "--follow", "--checkpoint", NAME, "--resume"]
+    with Writer(client, sum(kills) + 1, 20_000) as writer:
+        for seconds in kills:
+            command = [*PROGRAM, "copy", source.url, target.url, *options]
+            with preloaded.Popen(command, stdout=PIPE, stderr=PIPE, text=True) as process:
+                assert wait_for(lambda: (copied.get(KEY) or b"snapshot") != b"snapshot")
+                time.sleep(seconds)
+                assert process.poll() is None
+                process.kill()
+        checkpoint = fastresp.Checkpoint(NAME, resume=True)
+        with stops_after(writer, client) as show:
+            report = follow(source.url, target.url, checkpoint=checkpoint, progress=show)
+    assert report.offset == client.info("replication")["master_repl_offset"]
+    check_same(client, copied)
+
+
+def test_killed(two: Two) -> None:
+    check_killed(two, [0.2, 0.1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_killed_at_any_time(two: Two, seed: int) -> None:
+    source = random.Random(seed)
+    check_killed(two, [source.random() / 2 for _ in range(5)])
+
+
+def test_lost_target(two: Two) -> None:
+    source, target, client, copied = two
+    with (
+        Writer(client, 1, 20_000) as writer,
+        Proxy(str(target.socket), Fault("cut", UP, at=300_000)) as proxy,
+        stops_after(writer, client) as show,
+    ):
+        with pytest.raises(fastresp.TransportError):
+            follow(source.url, proxy.url, checkpoint=NAME, progress=show)
+        with pytest.raises(fastresp.CheckpointError, match="resume it with"):
+            follow(source.url, proxy.url, checkpoint=NAME)
+        checkpoint = fastresp.Checkpoint(NAME, resume=True)
+        follow(source.url, proxy.url, checkpoint=checkpoint, progress=show)
+    check_same(client, copied)
+
+
+def test_a_snapshot_that_was_not_completed(two: Two) -> None:
+    source, target, client, copied = two
+    client.set("a", 1)
+    copied.set("a", 1)
+    with pytest.raises(fastresp.LoadErrors):
+        follow(source.url, target.url, checkpoint=NAME)
+    resumed = fastresp.Checkpoint(NAME, resume=True)
+    with pytest.raises(fastresp.CheckpointError, match=r"not copied completely.*empty the target"):
+        follow(source.url, target.url, checkpoint=resumed)
+    copied.delete("a")
+    cleared = fastresp.Checkpoint(NAME, clear=True)
+    assert follow(source.url, target.url, checkpoint=cleared, until_lag=0).rows == 1
+    report = follow(source.url, target.url, checkpoint=resumed, until_lag=0)
+    assert (report.rows, report.lag_bytes) == (0, 0)
+    check_same(client, copied)
+
+
+def test_another_history(two: Two) -> None:
+    source, target, client, copied = two
+    follow(source.url, target.url, checkpoint=NAME, until_lag=0)
+    client.execute_command("DEBUG", "CHANGE-REPL-ID")
+    resumed = fastresp.Checkpoint(NAME, resume=True)
+    with pytest.raises(fastresp.SourceError, match="no longer has the commands after replication"):
+        follow(source.url, target.url, checkpoint=resumed)
+    copied.set(KEY, "nonsense")
+    with pytest.raises(fastresp.CheckpointError, match="is damaged: delete the key"):
+        follow(source.url, target.url, checkpoint=resumed)
