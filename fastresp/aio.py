@@ -257,6 +257,7 @@ async def copy(
     field_ttl: Literal["keep", "drop"] = "keep",
     from_replica: bool = False,
     dry_run: bool = False,
+    changed: bool = False,
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,

@@ -314,6 +314,11 @@ from_replica = copy_option(
     None,
     "Copy SOURCE's snapshot, received as a replica of it, instead of using SCAN.",
 )
+changed = copy_option(
+    "--changed",
+    None,
+    "Copy only keys that TARGET lacks, or has with another value; needs `--exists replace`.",
+)
 follow = copy_option(
     "--follow",
     None,
@@ -336,7 +341,9 @@ sending = together(
     max_payload_bytes, listen, on_error, max_errors, rejects,
 )  # fmt: skip
 copy_checkpoints = together(checkpoint, resume, checkpoint_clear)
-copied = together(match, kind, rename, copy_exists, field_ttl, from_replica, follow, until_lag)
+copied = together(
+    match, kind, rename, copy_exists, changed, field_ttl, from_replica, follow, until_lag
+)  # fmt: skip
 copy_target = together(connections, rate_limit, timeout, on_error, max_errors, rejects)
 resending = together(retry_in_doubt, durable, import_source, wait_index, index_backlog)
 checkpoints = together(checkpoint, resume, take_over, checkpoint_clear)

@@ -145,6 +145,7 @@ class Report(Displayed):
             sent. Keys that are missing from a dict or JSON object do not count.
         existing: number of commands that were refused because their key exists, with ``"skip"``.
         gone: number of keys that ``copy()`` found and that no longer existed when it read them.
+        unchanged: number of keys that ``copy(changed=True)`` did not copy.
         converted: number of values that ``copy()`` converted, as the target does not know their
             type.
         expiries_dropped: number of fields of hashes whose time to live ``copy()`` dropped.
@@ -191,6 +192,7 @@ class Report(Displayed):
     nulls_skipped: int = 0
     existing: int = 0
     gone: int = 0
+    unchanged: int = 0
     converted: int = 0
     expiries_dropped: int = 0
     followed: int = 0
@@ -319,6 +321,8 @@ class Report(Displayed):
             lines.append(f"{counted(self.existing, 'command')} skipped because the key exists")
         if self.gone:
             lines.append(f"{counted(self.gone, 'key')} deleted or expired before reading")
+        if self.unchanged:
+            lines.append(f"{counted(self.unchanged, 'key')} unchanged")
         if self.converted:
             lines.append(f"{counted(self.converted, 'value')} converted for the target")
         if self.expiries_dropped:

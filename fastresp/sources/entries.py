@@ -23,6 +23,7 @@ class Entries:
     Attributes:
         restorer: adapts payloads to the target, and counts.
         rows: about how many keys there are; None if unknown.
+        unchanged: the number of keys that were left out, as the target has them already.
         valkey: whether the source is Valkey, or its file; set by ``open()``.
         databases: identifies the source's database, or its nodes; set by ``open()`` of a server.
     """
@@ -31,6 +32,7 @@ class Entries:
     valkey = False
     databases: frozenset[str] = frozenset()
     rows: int | None = None
+    unchanged = 0
 
     def __init__(self) -> None:
         self._reading: Generator[list[EntryRow], None, None] | None = None

@@ -19,6 +19,9 @@ def test_to_a_cluster_and_back(cluster: LocalCluster, client: redis.Redis) -> No
     report = fastresp.copy(client, cluster.url, connections=2)
     assert (report.replies, report.failed) == (len(expected), 0)
     assert min(cluster.sizes()) > 0
+    report = fastresp.copy(client, cluster.url, exists="replace", changed=True)
+    assert report.rows + report.unchanged == len(expected)
+    assert report.rows < 20  # large sets and hashes are in another order
     client.flushall()
     other_node = cluster.url_of(cluster.ports[1])
     with pytest.raises(ValueError, match="the same database"):

@@ -282,7 +282,7 @@ def test_checkpoint_of_a_source_that_was_restarted(
 def test_checkpoints_that_make_no_sense(source: redis.Redis, target: redis.Redis) -> None:
     with pytest.raises(ValueError, match="exists 'skip' or 'replace'"):
         fastresp.copy(source, target, checkpoint="a")
-    with pytest.raises(ValueError, match="a snapshot is copied as a whole; leave out checkpoint"):
+    with pytest.raises(ValueError, match="is copied as a whole; leave out checkpoint"):
         fastresp.copy(source, target, checkpoint="a", exists="skip", from_replica=True)
     target.set("fastresp:{a}:copy", '{"left": [["x", null, "a"]], "rows": 1, "ended": ""}')
     with pytest.raises(fastresp.CheckpointError, match="the checkpoint a is damaged"):
@@ -324,3 +324,31 @@ def test_killed_copies(start_server: Callable[..., LocalServer], seed: int) -> N
         assert kills > 2
         other.delete("fastresp:{moved}:copy")
         assert other.execute_command("DEBUG", "DIGEST") == one.execute_command("DEBUG", "DIGEST")
+
+
+def test_changed_keys(copy: Copy, source: redis.Redis, target: redis.Redis) -> None:
+    """Keys with another value, or another time to live, are copied, and no others."""
+    copy(source, target)
+    target.set("string", "other")
+    target.delete("list")
+    target.persist("zset")
+    target.pexpire("set", 100_000)
+    tables = {b"set:table", b"hash:table", b"hash:long"}  # in another order on each server
+    report = copy(source, target, exists="replace", changed=True)
+    assert 4 <= report.rows <= 4 + len(tables)
+    assert report.unchanged == source.dbsize() - report.rows
+    assert f"{report.unchanged} keys unchanged" in str(report)
+    assert differences(contents(source), contents(target)) == []
+    renamed = {"match": "string:*", "rename": "string:* -> text:*"}
+    copied = copy(source, target, **renamed).rows
+    report = copy(source, target, exists="replace", changed=True, **renamed)
+    assert (report.rows, report.unchanged) == (0, copied)
+
+
+def test_changed_needs_replace(source: redis.Redis, target: redis.Redis) -> None:
+    with pytest.raises(ValueError, match="changed=True needs exists 'replace'"):
+        fastresp.copy(source, target, changed=True)
+    with pytest.raises(ValueError, match="dry_run can't be combined with changed"):
+        fastresp.copy(source, target, changed=True, exists="replace", dry_run=True)
+    with pytest.raises(ValueError, match="leave out checkpoint"):
+        fastresp.copy(source, target, changed=True, exists="replace", checkpoint="a")

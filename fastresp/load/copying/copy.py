@@ -35,6 +35,7 @@ from ...sources.entries import Entries
 from ...transports.driver import Blocking, Steps, run
 from ..load import Choose, Feature, Load
 from ..mass_insert import choose, loading
+from .changed_entries import ChangedEntries
 from .dry_run import PlannedCopy, plan_copy
 from .following import Following, StoredFollowing
 from .replica_entries import ReplicaEntries
@@ -66,6 +67,7 @@ class CopyOptions(Options):
     follow: bool = False
     until_lag: int | None = None
     dry_run: bool = False
+    changed: bool = False
     progress_kept: Checkpoint | None = None
 
     @classmethod
@@ -83,6 +85,11 @@ class CopyOptions(Options):
         self._check("type", self.type is None or self.type in TYPES or len(self.type) == 9, words)
         self._check("field_ttl", self.field_ttl in ("keep", "drop"), "'keep' or 'drop'")
         self.prefixes  # noqa: B018
+        if self.changed and self.exists != "replace":
+            raise ValueError(Message(Hint("changed", True), " needs exists 'replace'"))
+        for option in ("follow", "dry_run"):
+            if self.changed and getattr(self, option):
+                raise ValueError(Message(Hint(option), " can't be combined with ", Hint("changed")))
         self._check_follow()
         if self.progress_kept is not None and self.exists == "error" and not self.from_replica:
             text = " resumes a few keys before the end, and the target has these; pass "
@@ -179,6 +186,7 @@ class Copying(Feature):
     def ended(self, load: Load) -> Steps[None]:
         yield from ()
         self._entries.close()
+        load.report.unchanged = self._entries.unchanged
         if self._restorer is not None:
             load.report.gone = self._restorer.gone
             load.report.converted = self._restorer.converted
@@ -193,11 +201,13 @@ def copying(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[R
 
 
 def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Report]:
+    if options.changed:
+        entries = ChangedEntries(entries, options.server, options.timeout)
     chunks = Chunks(entries, options.template, options)
     more: list[Feature] = [Copying(entries, options)]
     if options.progress_kept is not None and not options.follow:
         if not isinstance(entries, ServerEntries):
-            text = "a snapshot is copied as a whole; leave out "
+            text = "a snapshot, or what has changed, is copied as a whole; leave out "
             raise ValueError(Message(text, Hint("checkpoint")))
         chosen = {name: getattr(options, name) for name in ("match", "type", "rename")}
         stored = StoredCopy(options.progress_kept, options.server, chosen, options.timeout)
@@ -247,6 +257,7 @@ def copy(
     follow: bool = False,
     until_lag: int | None = None,
     dry_run: bool = False,
+    changed: bool = False,
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,
@@ -297,6 +308,9 @@ def copy(
             UNLINK and MSET.
         until_lag: end when the target is at most this number of bytes of commands behind; with 0,
             when it has all that the source has. Stop the writers of the source first.
+        changed: copy only keys that the target lacks, or has with another value or time to live;
+            the report's ``unchanged`` counts all others. Needs ``exists="replace"``. Values are
+            compared as DUMP returns them, so an equal value in another form is copied again.
         dry_run: write nothing; the report only has a ``plan``, a CopyPlan that predicts the copy
             from a sample of 1,000 keys.
         on_error, max_errors, rejects, rate_limit, connections, timeout, progress, retry, durable:

@@ -25,7 +25,7 @@ from ...sources.chunks import Chunks
 from ...sources.entries import Entries, EntryRow
 from ...transports.driver import stream
 
-__all__ = ["ServerEntries", "databases_of"]
+__all__ = ["DUMP", "ServerEntries", "databases_of", "read_values"]
 
 DUMP = SampleCommand((b"DUMP", b"1"), fixed_length=True, subcommand=False)
 
@@ -54,6 +54,22 @@ class BatchCluster(ClusterCore):
         replies = list(self.replies())
         if replies:
             yield replies
+
+
+def read_values(
+    server: Server, template: Template, keys: Iterator[bytes], timeout: float | None
+) -> Generator[list[Any], None, None]:
+    """Run two commands for each key, such as DUMP and PEXPIRETIME; yield lists of their replies."""
+    chunks = Chunks(keys, template, Options(timeout=timeout))
+    core = BatchCore(server, on_error="collect", timeout=timeout)
+    with closing(stream(replying(core, chunks, BatchCluster))) as reading:
+        rest: list[Any] = []
+        for replies in reading:
+            replies = rest + replies
+            odd = len(replies) % 2
+            # The other reply for the last key comes next.
+            rest = replies[-1:] if odd else []
+            yield replies[:-1] if odd else replies
 
 
 class Track:
@@ -165,20 +181,15 @@ class ServerEntries(Entries):
             )  # fmt: skip
             pages = stack.enter_context(closing(scan.pages()))
             keys = chain.from_iterable(map(noted, pages))
-            chunks = Chunks(keys, self._template, Options(timeout=self._timeout))
-            core = BatchCore(self.server, on_error="collect", timeout=self._timeout)
-            reading = stack.enter_context(closing(stream(replying(core, chunks, BatchCluster))))
+            values = read_values(self.server, self._template, keys, self._timeout)
+            stack.enter_context(closing(values))
             sent_keys = iter(sent.popleft, None)
-            rest: list[Any] = []
             try:
-                for replies in reading:
-                    replies = rest + replies
+                for replies in values:
                     rows = self.restorer.dumped_rows(replies, sent_keys)
                     if track is not None:
                         track.note_rows(len(replies) // 2, len(rows))
                     yield rows
-                    # The reply to PEXPIRETIME comes next.
-                    rest = replies[-1:] if len(replies) % 2 else []
             except (TransportError, CommandError) as error:
                 raise self._failed(error) from error
 

@@ -1,0 +1,103 @@
+"""Only those keys of a source whose values or expiries differ from the target's."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from typing import Any
+
+from ...encode.payload.restorer import Restorer
+from ...encode.template import Template
+from ...outcome.errors import CommandError, TransportError
+from ...outcome.messages import message_of
+from ...replies.expiries import expiry_command
+from ...server.preflight import Requirements
+from ...server.settings import Server, ServerLike, as_server
+from ...sources.entries import Entries, EntryRow
+from .server_entries import DUMP, read_values
+
+__all__ = ["ChangedEntries"]
+
+FOOTER_BYTES = 10
+
+
+class ChangedEntries(Entries):
+    """The keys of a source that the target lacks, or has with another payload or expiry.
+
+    A value that is equal may have another payload, such as a set whose members are in another
+    order; such a key counts as changed.
+
+    Args:
+        entries: the source.
+        target: the target.
+        timeout: seconds to wait for each reply of the target; None to wait forever.
+    """
+
+    def __init__(
+        self, entries: Entries, target: ServerLike | Server, timeout: float | None
+    ) -> None:
+        super().__init__()
+        self._entries = entries
+        needs = Requirements(reading=True, nodes=True, commands=(DUMP,))
+        self._target = as_server(target, needs)
+        self._timeout = timeout
+        self._template = Template("DUMP {0}")
+
+    def open(self) -> None:
+        """Check that source and target can be read.
+
+        Raises:
+            SourceError: the source can't be read.
+            TransportError: the target can't be read.
+        """
+        self._entries.open()
+        self._target.ask(self._timeout)
+        self._template = Template("DUMP {0}", expiry_command(self._target, self._timeout))
+        self.valkey, self.databases = self._entries.valkey, self._entries.databases
+        self.rows = self._entries.rows
+
+    def prepare(self, restorer: Restorer) -> None:
+        super().prepare(restorer)
+        self._entries.prepare(restorer)
+
+    def _read(self) -> Generator[list[EntryRow], None, None]:
+        read: deque[EntryRow] = deque()
+
+        def keys() -> Iterator[bytes]:
+            for row in self._entries:
+                read.append(row)
+                yield row[0]
+
+        values = read_values(self._target, self._template, keys(), self._timeout)
+        with closing(values):
+            try:
+                for replies in values:
+                    rows = [read.popleft() for _ in range(len(replies) // 2)]
+                    pairs = zip(rows, replies[::2], replies[1::2], strict=True)
+                    changed = [row for row, *stored in pairs if not is_equal(row, *stored)]
+                    self.unchanged += len(rows) - len(changed)
+                    yield changed
+            except (TransportError, CommandError) as error:
+                text = f"can't read the target at {self._target}: {message_of(error)}"
+                raise TransportError(text) from error
+
+    def close(self) -> None:
+        """Stop reading."""
+        super().close()
+        self._entries.close()
+
+
+def is_equal(row: EntryRow, payload: Any, expiry: Any) -> bool:
+    """Return whether the target's payload and expiry are those of a row.
+
+    Raises:
+        CommandError: the key can't be read.
+    """
+    for reply in (payload, expiry):
+        if isinstance(reply, CommandError):
+            raise reply
+    if type(payload) is not bytes or type(expiry) is not int:
+        return False
+    value = payload[:-FOOTER_BYTES]
+    return value == row[2][:-FOOTER_BYTES] and max(expiry, 0) == row[1]
