@@ -172,6 +172,7 @@ TABLES: dict[str, Entry] = {
     },
     "Files and embeddings, whole loads": listing("load", [*TURNS, PEAK]),
     "An RDB file from Parquet": listing("rdb", [*TURNS, PEAK, FILE_SPEED]),
+    "An RDB file of hashes, read": listing("snapshots", [*TURNS, PEAK, FILE_SPEED]),
     "Copy from Redis 8.2 to Valkey 8.1": listing(
         "copying",
         [

@@ -1,0 +1,88 @@
+"""Read an RDB file of hashes: as columns, to Parquet, and beside another parser, rdb-py.
+
+The file has the rows of ``load.py``: hashes of ten fields, written by ``fastresp dump``. Each
+contender is a process. In the first round, the contents are compared with rdb-py, if it is
+installed; its figures are those of iterating over its objects.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from load import ROWS, TEMPLATE, run_watched, write_parquet
+from results import Result
+from script import run_script
+from turns import Timed, show, take
+
+FIELDS = "name,city,age,balance,score,visits,active,seen,referrer"
+COLUMNS = """
+import sys, fastresp, pyarrow
+names = sys.argv[2].split(",") if sys.argv[2:] else None
+table = fastresp.read(sys.argv[1], match="row:{id}", fields=names)
+for batch in pyarrow.RecordBatchReader.from_stream(table): pass
+"""
+OBJECTS = """
+import sys, rdb
+for item in rdb.RdbDecoder(sys.argv[1]): pass
+"""
+COMPARE = """
+import sys, fastresp, pyarrow, rdb
+table = fastresp.read(sys.argv[1], match="*", binary=True)
+rows = (row for batch in pyarrow.RecordBatchReader.from_stream(table) for row in batch.to_pylist())
+for item in rdb.RdbDecoder(sys.argv[1]):
+    if item["type"] == "hash":
+        row = next(rows)
+        assert row.pop("key") == item["key"]
+        values = {name.encode(): value for name, value in row.items() if value is not None}
+        assert values == item["values"], item["key"]
+assert next(rows, None) is None
+"""
+
+
+def compare(args: argparse.Namespace) -> list[Result]:
+    with tempfile.TemporaryDirectory() as name:
+        source, target = Path(name) / "rows.parquet", Path(name) / "dump.rdb"
+        write_parquet(source, args.rows)
+        program = [sys.executable, "-m", "fastresp"]
+        run_watched([*program, "dump", str(source), TEMPLATE, "--format", "rdb", "-o", str(target)])
+        unload = [*program, "unload", str(target), "--match", "row:{id}"]
+        unload += ["-o", f"{name}/out.parquet"]
+        # -P: rdb.py in this folder has the name of rdb-py's module.
+        code = [sys.executable, "-P", "-c"]
+        contenders = {
+            "columns": [*code, COLUMNS, str(target)],
+            "columns, fields named": [*code, COLUMNS, str(target), FIELDS],
+            "Parquet": unload,
+            "Parquet, fields named": [*unload, "--fields", FIELDS],
+            "rdb-py objects": [*code, OBJECTS, str(target)],
+        }
+        made = {each: Result("snapshots", each, "", args.rows) for each in contenders}
+        found = subprocess.run([*code, "import rdb"], capture_output=True, check=False)
+        if found.returncode:
+            made["rdb-py objects"].reason = "rdb-py is not installed"
+            del contenders["rdb-py objects"]
+        size = target.stat().st_size
+
+        def watched(command: list[str]) -> Timed:
+            before = sum(os.times()[2:4])  # CPU time of the processes that have ended
+            seconds, details = run_watched(command)
+            used = sum(os.times()[2:4]) - before
+            return Timed(seconds, details | {"bytes": size, "client_cpu": used})
+
+        for number in range(1, args.rounds + 1):
+            for each, command in contenders.items():
+                show(f"snapshots, round {number} of {args.rounds}: {each}")
+                take(made[each], lambda command=command: watched(command))
+            if number == 1 and not found.returncode:
+                subprocess.run([*code, COMPARE, str(target)], check=True)
+    show("")
+    return [*made.values()]
+
+
+if __name__ == "__main__":
+    run_script(__doc__, compare, 6, 2, rows=("rows of the Parquet file", ROWS))
