@@ -46,6 +46,7 @@ class JsonLog(Feature):
         self._facts: dict[str, Any] = {}
         self._total: int | None = None
         self._errors = 0  # number of errors logged
+        self._last = 0.0  # when the last call logged something
 
     def of(self, data: Any, server: str | None, **facts: Any) -> Self:
         """Set the source to observe, and ``facts`` to log at the start; return this log."""
@@ -80,6 +81,15 @@ class JsonLog(Feature):
             fraction=None if part is None else round(part, 4),
         )
         return None
+
+    def __call__(self, report: Report) -> None:
+        """Log how far a copy is behind the source that it follows."""
+        if time.monotonic() >= self._last + self.every_s:
+            self._last = time.monotonic()
+            log(
+                "following", followed=report.followed, offset=report.offset,
+                lag_bytes=report.lag_bytes, lag_seconds=report.lag_seconds,
+            )  # fmt: skip
 
     def verification_logger(self) -> Callable[[VerifyReport], object]:
         """Return a function that logs the progress of a verification, given the report."""

@@ -138,6 +138,24 @@ def test_every_pair_of_servers(of_source: str, of_target: str) -> None:
         assert differences(contents(client), contents(copied)) == []
 
 
+def test_json_log_and_functions(two: tuple[LocalServer, redis.Redis, redis.Redis]) -> None:
+    source, client, copied = two
+    client.function_load("#!lua name=l\nredis.register_function('f', function() return 1 end)")
+    target = f"unix://{copied.get_connection_kwargs()['path']}"
+    options = ["--from-replica", "--follow", "--log", "json"]
+    command = [*PROGRAM, "copy", source.url, target, *options]
+    with preloaded.Popen(command, stdout=PIPE, stderr=PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = []
+        while not lines or '"following"' not in lines[-1]:
+            lines.append(process.stderr.readline())
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    found = json.loads(lines[-1])
+    assert found.keys() >= {"followed", "offset", "lag_bytes", "lag_seconds"}
+    assert any("1 function library not copied" in line for line in lines)
+
+
 def test_until_lag(two: tuple[LocalServer, redis.Redis, redis.Redis]) -> None:
     source, client, copied = two
     client.set("a", 1)

@@ -161,6 +161,7 @@ def test_a_lost_connection(start_server: StartServer, server: LocalServer) -> No
     assert report.rows == 3000
 
 
+@pytest.mark.slow
 def test_a_source_that_begins_late(start_server: StartServer, server: LocalServer) -> None:
     """While the source delays its snapshot, it sends empty lines, which restart the timeout."""
     source = start_server("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "3")

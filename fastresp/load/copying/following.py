@@ -31,7 +31,7 @@ from ..progress import reporting
 __all__ = ["Following", "StoredFollowing"]
 
 # Seconds between questions about the source's offset.
-ASKED_S = 1.0
+ASKED_S = 0.5
 # The number of offsets to remember, to compute the lag in seconds.
 OFFSETS_KEPT = 3600
 # The value of a checkpoint until the snapshot is copied, and later: ID, offset and database.

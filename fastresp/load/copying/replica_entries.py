@@ -14,6 +14,7 @@ from ...sources.entries import Entries, EntryRow
 from ...sources.files.rdb import TYPES, RdbReader
 from ...sources.replica_stream import ReplicaStream
 from .server_entries import databases_of
+from .snapshot_entries import warn_of_functions
 
 __all__ = ["ReplicaEntries"]
 
@@ -89,6 +90,7 @@ class ReplicaEntries(Entries):
         )
         while (batch := reader.batch()) is not None:
             yield self.restorer.stored_rows(batch.values, batch.expires, batch.keys)
+        warn_of_functions(reader, self.server)
 
     def close(self) -> None:
         """Stop reading; close the connection, unless its commands are wanted."""

@@ -16,12 +16,20 @@ from ...sources.files.paths import files_of, names_snapshot
 from ...sources.files.rdb import TYPES, RdbReader
 from ...sources.files.snapshot_summary import opened
 
-__all__ = ["SnapshotEntries", "is_snapshot"]
+__all__ = ["SnapshotEntries", "is_snapshot", "warn_of_functions"]
 
 
 def is_snapshot(source: object) -> TypeGuard[str]:
     """Return whether the source of a copy is the path of an RDB file, not the URL of a server."""
     return isinstance(source, str) and names_snapshot(source)
+
+
+def warn_of_functions(reader: RdbReader, source: object) -> None:
+    """Log a warning if a snapshot has function libraries, which are not copied."""
+    if reader.functions:
+        count = counted(len(reader.functions), "function library", "function libraries")
+        log = logging.getLogger("fastresp")
+        log.warning("%s: %s not copied; load them with FUNCTION LOAD", source, count)
 
 
 class SnapshotEntries(Entries):
@@ -81,9 +89,7 @@ class SnapshotEntries(Entries):
         if reader.other_databases:
             keys = counted(reader.other_databases, "key")
             log.warning("%s: skipped %s of databases other than 0", self._path, keys)
-        if reader.functions:
-            count = counted(len(reader.functions), "function library", "function libraries")
-            log.warning("%s: %s not copied; load them with FUNCTION LOAD", self._path, count)
+        warn_of_functions(reader, self._path)
 
     def close(self) -> None:
         """Stop reading, and close the file."""
