@@ -2,7 +2,7 @@
 
 The file has the rows of ``load.py``: hashes of ten fields, written by ``fastresp dump``. Each
 contender is a process. In the first round, the contents are compared with rdb-py, if it is
-installed; its figures are those of iterating over its objects.
+installed; it only returns Python objects.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from json.encoder import encode_basestring
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -264,9 +265,12 @@ def _write(
     import_optional("pyarrow")
     import pyarrow as pa
 
-    with _open_writer(file, kind, pa.schema(rows)) as write, counting(shown) as show:
-        for batch in rows.batches():
-            write(pa.record_batch(batch))
+    schema = pa.schema(rows)
+    batches = map(pa.record_batch, rows.batches())
+    first = next(batches, pa.RecordBatch.from_pylist([], schema=schema))
+    with _open_writer(file, kind, schema, first) as write, counting(shown) as show:
+        for batch in chain((first,), batches):
+            write(batch)
             show(rows.rows, rows.nbytes)
             written()
     written()
@@ -290,7 +294,7 @@ def _opened(path: Path | None) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _open_writer(
-    file: IO[bytes], kind: str, schema: pa.Schema
+    file: IO[bytes], kind: str, schema: pa.Schema, first: pa.RecordBatch
 ) -> Iterator[Callable[[pa.RecordBatch], object]]:
     """Yield a function that writes a batch with this schema; complete the file after the block.
 
@@ -298,6 +302,7 @@ def _open_writer(
 
     Args:
         kind: ``"csv"``, ``"jsonl"`` or ``"parquet"``.
+        first: the first batch.
     """
     if kind == "jsonl":
         yield partial(write_json_lines, file)
@@ -313,7 +318,13 @@ def _open_writer(
     else:
         from pyarrow import parquet
 
-        writer = parquet.ParquetWriter(sink, schema)
+        # A dictionary of values that rarely repeat costs time, and makes the file larger.
+        names = [
+            name
+            for name, column in zip(schema.names, first.columns, strict=True)
+            if 2 * len(column.unique()) <= len(column)
+        ]
+        writer = parquet.ParquetWriter(sink, schema, use_dictionary=names)
     try:
         yield writer.write_batch if kind == "parquet" else partial(_write_csv, writer)
     except BaseException:

@@ -332,3 +332,16 @@ def test_stdout_is_closed(command: str, client: redis.Redis) -> None:
     assert done.returncode == Exit.ERRORS
     assert done.stderr == "fastresp: standard output is closed; redirect it to a file\n"
     assert client.lrange("user:list", 0, -1) == [b"1"]
+
+
+def test_parquet_has_dictionaries_of_values_that_repeat(
+    client: redis.Redis, tmp_path: Path
+) -> None:
+    rows = [{"id": i, "name": f"name {i}", "city": f"city {i % 5}"} for i in range(100)]
+    fastresp.mass_insert(rows, HSET)
+    path = tmp_path / "users.parquet"
+    assert invoke("unload", "user:{id}", "-o", path).exit_code == Exit.OK
+    columns = map(parquet.read_metadata(path).row_group(0).column, range(3))
+    found = {each.path_in_schema for each in columns if each.has_dictionary_page}
+    assert found == {"city"}
+    assert parquet.read_table(path).num_rows == 100
