@@ -15,6 +15,7 @@ from .encode.columns.arrow_out import StringBatch
 from .encode.template import TemplateLike, as_template
 from .lists.async_buffer import ListBuffer
 from .load.copying.copy import CopyOptions, CopySource, copying
+from .load.copying.deleting import Delete
 from .load.loader import BaseLoader, raised_in_block
 from .load.mass_insert import loading
 from .load.verifying import verify as of_verify
@@ -258,6 +259,7 @@ async def copy(
     from_replica: bool = False,
     dry_run: bool = False,
     changed: bool = False,
+    delete: Delete = False,
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
+
+import click
 
 from ..load.copying.copy import CopyOptions
 from ..load.copying.copy import copy as copy_keys
+from ..outcome.report import counted
 from ..server.options import grouped
 from . import options
 from .command_line import argument, command
-from .ending import ending, in_options, progress_of
+from .ending import Ending, ending, in_options, progress_of
 from .exit_codes import Exit
 from .json_log import json_log
 from .load import load_arguments
@@ -30,9 +35,10 @@ __all__ = ["copy"]
 @options.retry_in_doubt
 @options.durable
 @options.copy_checkpoints
+@options.yes
 @options.log
 @options.as_json
-def copy(source: str, target: str, log: str, as_json: bool, **values: Any) -> None:
+def copy(source: str, target: str, log: str, yes: bool, as_json: bool, **values: Any) -> None:
     """Copy keys of all types, with their times to live, to another Redis or Valkey.
 
     fastresp copy redis://old:6379/0 valkey://new:6379/0
@@ -51,13 +57,28 @@ def copy(source: str, target: str, log: str, as_json: bool, **values: Any) -> No
         exists = values.pop("exists")  # of the copy, not of serialised loads
         arguments = {"exists": exists, **grouped(load_arguments(values, as_json))}
         kept = CopyOptions.of({"target": target, **arguments}).progress_kept
+        if arguments["delete"] and not yes:
+            arguments["delete"] = asking(end)
         if kept is not None:
             end.resuming = f"--resume{' instead of --checkpoint-clear' * kept.clear}"
         logger = lines and lines.of(None, target)
-        progress = progress_of(as_json, logger)
+        # No progress bar over a question.
+        progress = None if callable(arguments["delete"]) else progress_of(as_json, logger)
         end.report = copy_keys(source, target, progress=progress, **arguments)
         plan = end.report.plan
         if plan is not None:
             problems = [in_options(each) for each in plan.problems]
             end.fields = plan.as_json() | {"problems": problems}
             end.end(Exit.ERRORS if plan.problems else Exit.OK)
+
+
+def asking(end: Ending) -> Callable[[int], bool]:
+    """Return a function that asks whether to delete keys; end the command without a terminal."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or end.as_json or end.log:
+        end.end(Exit.USAGE, "--delete deletes keys of TARGET; add --yes if that is what you want")
+
+    def ask(count: int) -> bool:
+        keys = f"{counted(count, 'key')} of TARGET that SOURCE lacks"
+        return click.confirm(f"All keys are copied. Delete {keys}?", err=True)
+
+    return ask

@@ -319,6 +319,11 @@ changed = copy_option(
     None,
     "Copy only keys that TARGET lacks, or has with another value; needs `--exists replace`.",
 )
+delete = copy_option(
+    "--delete",
+    None,
+    "After the copy, delete matching keys of TARGET that SOURCE lacks: counts them, and asks.",
+)
 follow = copy_option(
     "--follow",
     None,
@@ -342,7 +347,7 @@ sending = together(
 )  # fmt: skip
 copy_checkpoints = together(checkpoint, resume, checkpoint_clear)
 copied = together(
-    match, kind, rename, copy_exists, changed, field_ttl, from_replica, follow, until_lag
+    match, kind, rename, copy_exists, changed, delete, field_ttl, from_replica, follow, until_lag
 )  # fmt: skip
 copy_target = together(connections, rate_limit, timeout, on_error, max_errors, rejects)
 resending = together(retry_in_doubt, durable, import_source, wait_index, index_backlog)

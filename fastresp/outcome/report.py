@@ -145,6 +145,7 @@ class Report(Displayed):
             sent. Keys that are missing from a dict or JSON object do not count.
         existing: number of commands that were refused because their key exists, with ``"skip"``.
         gone: number of keys that ``copy()`` found and that no longer existed when it read them.
+        deleted: number of keys of the target that ``copy(delete=True)`` deleted.
         unchanged: number of keys that ``copy(changed=True)`` did not copy.
         converted: number of values that ``copy()`` converted, as the target does not know their
             type.
@@ -192,6 +193,7 @@ class Report(Displayed):
     nulls_skipped: int = 0
     existing: int = 0
     gone: int = 0
+    deleted: int = 0
     unchanged: int = 0
     converted: int = 0
     expiries_dropped: int = 0
@@ -321,6 +323,8 @@ class Report(Displayed):
             lines.append(f"{counted(self.existing, 'command')} skipped because the key exists")
         if self.gone:
             lines.append(f"{counted(self.gone, 'key')} deleted or expired before reading")
+        if self.deleted:
+            lines.append(f"{counted(self.deleted, 'key')} deleted, which the source lacks")
         if self.unchanged:
             lines.append(f"{counted(self.unchanged, 'key')} unchanged")
         if self.converted:

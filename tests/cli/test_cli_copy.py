@@ -42,3 +42,20 @@ def test_wrong_options(server: LocalServer) -> None:
     assert (done.exit_code, "--rename must be two prefixes" in done.stderr) == (Exit.USAGE, True)
     done = invoke("copy", "nowhere", server.url)
     assert (done.exit_code, "can't read this server URL" in done.stderr) == (Exit.USAGE, True)
+
+
+def test_delete(
+    server: LocalServer, client: redis.Redis, start_server: Callable[..., LocalServer]
+) -> None:
+    """Without a terminal for the question, nothing is copied; --yes answers it."""
+    client.set("a", 1)
+    target = start_server()
+    with redis.Redis.from_url(target.url) as copied:
+        copied.set("b", 1)
+        done = invoke("copy", server.url, target.url, "--delete")
+        assert done.exit_code == Exit.USAGE
+        assert "add --yes if that is what you want" in done.stderr
+        assert copied.keys() == [b"b"]
+        done = invoke("copy", server.url, target.url, "--delete", "--yes", "--json")
+        assert (done.exit_code, json.loads(done.stdout)["deleted"]) == (Exit.OK, 1)
+        assert copied.keys() == [b"a"]

@@ -118,9 +118,10 @@ class TestLoad:
             "rows", "commands", "replies", "failed", "in_doubt", "unsent", "stopped", "bytes_sent",
             "seconds", "commands_per_second", "transport", "program", "connections",
             "errors", "errors_by_code", "skipped", "nulls_skipped", "existing", "gone",
-            "unchanged", "converted", "expiries_dropped", "keys", "exit_code",
+            "deleted", "unchanged", "converted", "expiries_dropped", "keys", "exit_code",
             "error", "rows_in_doubt", "restarts", "waited_for", "resumed_at", "failed_before",
             "errors_unknown", "ended_before", "durable", "indexes",
+            "followed", "lag_bytes", "lag_seconds", "offset",
         }  # fmt: skip
         assert (fields["transport"], fields["program"]) == ("socket", "")
         assert fields["commands_per_second"] > 0

@@ -22,6 +22,10 @@ def test_to_a_cluster_and_back(cluster: LocalCluster, client: redis.Redis) -> No
     report = fastresp.copy(client, cluster.url, exists="replace", changed=True)
     assert report.rows + report.unchanged == len(expected)
     assert report.rows < 20  # large sets and hashes are in another order
+    with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as nodes:
+        nodes.mset_nonatomic({f"gone:{number}": 1 for number in range(50)})
+    report = fastresp.copy(client, cluster.url, exists="skip", delete=True)
+    assert (report.deleted, sum(cluster.sizes())) == (50, len(expected))
     client.flushall()
     other_node = cluster.url_of(cluster.ports[1])
     with pytest.raises(ValueError, match="the same database"):

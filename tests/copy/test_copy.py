@@ -352,3 +352,31 @@ def test_changed_needs_replace(source: redis.Redis, target: redis.Redis) -> None
         fastresp.copy(source, target, changed=True, exists="replace", dry_run=True)
     with pytest.raises(ValueError, match="leave out checkpoint"):
         fastresp.copy(source, target, changed=True, exists="replace", checkpoint="a")
+
+
+def test_delete(copy: Copy, source: redis.Redis, target: redis.Redis) -> None:
+    """Matching keys that the source lacks are deleted; all others and checkpoints stay."""
+    target.mset({"string:gone": 1, "other": 1, "fastresp:{a}:copy": 1})
+    report = copy(source, target, match="string:*", exists="replace", delete=True)
+    assert report.deleted == 1
+    assert "1 key deleted, which the source lacks" in str(report)
+    assert target.exists("other", "fastresp:{a}:copy") == 2
+    target.set("string:gone", 1)
+    asked: list[int] = []
+    report = copy(
+        source, target, exists="replace", changed=True, delete=lambda count: asked.append(count)
+    )
+    assert (report.deleted, asked) == (0, [2])
+    assert copy(source, target, exists="skip", delete=lambda count: count == 2).deleted == 2
+    assert target.dbsize() == source.dbsize() + 1
+
+
+def test_no_delete_for_a_wrong_source(source: redis.Redis, target: redis.Redis) -> None:
+    target.mset({"nothing:1": 1, "nothing:2": 2})
+    with pytest.raises(fastresp.SourceError, match="has no keys that match, and the target has 2;"):
+        fastresp.copy(source, target, match="nothing:*", delete=True)
+    assert target.dbsize() == 2
+    with pytest.raises(ValueError, match="rename can't be combined with delete"):
+        fastresp.copy(source, target, delete=True, rename="a:* -> b:*")
+    with pytest.raises(ValueError, match="delete=True needs a server as the source"):
+        fastresp.copy(source, target, delete=True, from_replica=True)

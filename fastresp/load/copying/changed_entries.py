@@ -89,7 +89,7 @@ class ChangedEntries(Entries):
 
 
 def is_equal(row: EntryRow, payload: Any, expiry: Any) -> bool:
-    """Return whether the target's payload and expiry are those of a row.
+    """Return whether the target has the payload and the expiry of a row.
 
     Raises:
         CommandError: the key can't be read.

@@ -36,6 +36,7 @@ from ...transports.driver import Blocking, Steps, run
 from ..load import Choose, Feature, Load
 from ..mass_insert import choose, loading
 from .changed_entries import ChangedEntries
+from .deleting import Delete, Deleting
 from .dry_run import PlannedCopy, plan_copy
 from .following import Following, StoredFollowing
 from .replica_entries import ReplicaEntries
@@ -68,6 +69,7 @@ class CopyOptions(Options):
     until_lag: int | None = None
     dry_run: bool = False
     changed: bool = False
+    delete: Delete = False
     progress_kept: Checkpoint | None = None
 
     @classmethod
@@ -90,6 +92,9 @@ class CopyOptions(Options):
         for option in ("follow", "dry_run"):
             if self.changed and getattr(self, option):
                 raise ValueError(Message(Hint(option), " can't be combined with ", Hint("changed")))
+        for option in ("follow", "dry_run", "rename"):
+            if self.delete and getattr(self, option):
+                raise ValueError(Message(Hint(option), " can't be combined with ", Hint("delete")))
         self._check_follow()
         if self.progress_kept is not None and self.exists == "error" and not self.from_replica:
             text = " resumes a few keys before the end, and the target has these; pass "
@@ -201,10 +206,16 @@ def copying(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[R
 
 
 def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Report]:
+    more: list[Feature] = []
+    if options.delete:
+        if not isinstance(entries, ServerEntries):
+            text = " needs a server as the source, and SCAN"
+            raise ValueError(Message(Hint("delete", True), text))
+        more.append(Deleting(entries, options.server, options.delete))
     if options.changed:
         entries = ChangedEntries(entries, options.server, options.timeout)
     chunks = Chunks(entries, options.template, options)
-    more: list[Feature] = [Copying(entries, options)]
+    more.append(Copying(entries, options))
     if options.progress_kept is not None and not options.follow:
         if not isinstance(entries, ServerEntries):
             text = "a snapshot, or what has changed, is copied as a whole; leave out "
@@ -258,6 +269,7 @@ def copy(
     until_lag: int | None = None,
     dry_run: bool = False,
     changed: bool = False,
+    delete: Delete = False,
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,
@@ -311,6 +323,10 @@ def copy(
         changed: copy only keys that the target lacks, or has with another value or time to live;
             the report's ``unchanged`` counts all others. Needs ``exists="replace"``. Values are
             compared as DUMP returns them, so an equal value in another form is copied again.
+        delete: True to delete keys of the target, among those that match, that the source lacks,
+            after the copy; the report counts them as ``deleted``. A callable receives their number,
+            and returns whether to delete them. Nothing is deleted if no key of the source matches,
+            or if the copy was stopped. Checkpoints are kept.
         dry_run: write nothing; the report only has a ``plan``, a CopyPlan that predicts the copy
             from a sample of 1,000 keys.
         on_error, max_errors, rejects, rate_limit, connections, timeout, progress, retry, durable:

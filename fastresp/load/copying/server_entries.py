@@ -126,9 +126,9 @@ class ServerEntries(Entries):
     ) -> None:
         super().__init__()
         self.server = Server(server, Requirements(reading=True, nodes=True, commands=(DUMP,)))
-        self._match = match
-        self._type = KINDS[type].type if type in KINDS else type
-        self._timeout = timeout
+        self.match = match
+        self.type = KINDS[type].type if type in KINDS else type
+        self.timeout = timeout
         self._template = Template("DUMP {0}")
         self._track: Track | None = None
         self._resumed: list[ScanPart] | None = None
@@ -143,14 +143,14 @@ class ServerEntries(Entries):
             SourceError: the server can't be read.
         """
         try:
-            answers = self.server.ask(self._timeout)
+            answers = self.server.ask(self.timeout)
             self.valkey, self.databases = answers.valkey, databases_of(self.server, answers)
-            if self._match is None and self._type is None and not answers.cluster:
+            if self.match is None and self.type is None and not answers.cluster:
                 [count] = iter_replies(
-                    [("DBSIZE",)], server=self.server.any_node(), timeout=self._timeout
+                    [("DBSIZE",)], server=self.server.any_node(), timeout=self.timeout
                 )
                 self.rows = count
-            expiry = expiry_command(self.server, self._timeout)
+            expiry = expiry_command(self.server, self.timeout)
             self._template = Template("DUMP {0}", expiry)
         except (TransportError, CommandError) as error:
             raise self._failed(error) from error
@@ -176,12 +176,12 @@ class ServerEntries(Entries):
 
         with ExitStack() as stack:
             scan = Scan(
-                self.server, self._timeout, self._match or "*", self._type,
+                self.server, self.timeout, self.match or "*", self.type,
                 tracked=track is not None, resumed=self._resumed,
             )  # fmt: skip
             pages = stack.enter_context(closing(scan.pages()))
             keys = chain.from_iterable(map(noted, pages))
-            values = read_values(self.server, self._template, keys, self._timeout)
+            values = read_values(self.server, self._template, keys, self.timeout)
             stack.enter_context(closing(values))
             sent_keys = iter(sent.popleft, None)
             try:
