@@ -51,6 +51,18 @@ def test_patterns_types_and_skipped_parts(
     assert target.lrange("12345", 0, -1) == [b"a", b"7"]
 
 
+def test_files_of_several_nodes(target: redis.Redis, tmp_path: Path) -> None:
+    for number in range(3):
+        body = b"\xfe\x00\x00\x02k%d\x01v" % number
+        (tmp_path / f"node{number}.rdb").write_bytes(finished(body))
+    fastresp.copy(tmp_path / "node*.rdb", target)
+    assert sorted(target.keys()) == [b"k0", b"k1", b"k2"]
+    target.flushall()
+    (tmp_path / "node1.rdb").write_bytes(finished(b"", b"VALKEY080"))
+    with pytest.raises(SourceError, match=r"node1.rdb is a file of Valkey, but .* one by one"):
+        fastresp.copy(tmp_path / "node*.rdb", target)
+
+
 def test_damaged_file(target: redis.Redis, tmp_path: Path) -> None:
     """The keys before the damage are copied."""
     path = tmp_path / "dump.rdb"

@@ -296,7 +296,7 @@ def copy(
     Args:
         source: the server to read from, as for ``mass_insert``. In a cluster, all primaries are
             read; pass any node. It may be a replica. Or the path of an RDB file, whose name ends in
-            ``.rdb``: the keys of its database 0.
+            ``.rdb``: the keys of its database 0; or a pattern of such paths, one per node.
         target: the server or cluster to write to, as for ``mass_insert``.
         match: copy only keys that match this pattern of SCAN, such as ``"user:*"``.
         type: copy only keys of this type: ``"string"``, ``"hash"``, ``"list"``, ``"set"``,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Generator
 from contextlib import ExitStack
 from typing import TypeGuard
 
+from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message, joined_names
 from ...outcome.report import counted
 from ...sources.entries import Entries, EntryRow
-from ...sources.files.input import Input
 from ...sources.files.paths import files_of, names_snapshot
 from ...sources.files.rdb import TYPES, RdbReader
 from ...sources.files.snapshot_summary import opened
@@ -33,10 +34,11 @@ def warn_of_functions(reader: RdbReader, source: object) -> None:
 
 
 class SnapshotEntries(Entries):
-    """The keys of database 0 of an RDB file.
+    """The keys of database 0 of RDB files.
 
     Args:
-        path: the path or the URL of the file.
+        path: the path or the URL of the file; or a pattern, such as for the files of all nodes of a
+            cluster.
         match: the pattern of the keys; None for all keys.
         type: the type of the keys, from TYPES; None for any type.
 
@@ -58,7 +60,8 @@ class SnapshotEntries(Entries):
         self._match = match
         self._type = type
         self._stack = ExitStack()
-        self._input: Input
+        self._files: deque[str] = deque()
+        self._reader: RdbReader
 
     def __repr__(self) -> str:
         return f"<snapshot {self._path}>"
@@ -70,26 +73,33 @@ class SnapshotEntries(Entries):
             OSError: the file can't be opened.
             SourceError: it is not an RDB file.
         """
-        [path] = files_of(self._path)
-        self._input = self._stack.enter_context(opened(path))
-        self._reader = RdbReader(
-            self._input.read,
-            name=self._input.name,
-            match=self._match,
-            type=self._type,
-            database=0,
-        )
+        self._files = deque(files_of(self._path))
+        self._reader = self._opened(self._files.popleft())
         self.valkey = self._reader.valkey
+
+    def _opened(self, path: str) -> RdbReader:
+        self._stack.close()  # the previous file
+        data = self._stack.enter_context(opened(path))
+        return RdbReader(data.read, name=data.name, match=self._match, type=self._type, database=0)
 
     def _read(self) -> Generator[list[EntryRow], None, None]:
         reader = self._reader
-        while (batch := reader.batch()) is not None:
-            yield self.restorer.stored_rows(batch.values, batch.expires, batch.keys)
-        log = logging.getLogger("fastresp")
-        if reader.other_databases:
-            keys = counted(reader.other_databases, "key")
-            log.warning("%s: skipped %s of databases other than 0", self._path, keys)
-        warn_of_functions(reader, self._path)
+        while True:
+            while (batch := reader.batch()) is not None:
+                yield self.restorer.stored_rows(batch.values, batch.expires, batch.keys)
+            if reader.other_databases:
+                log = logging.getLogger("fastresp")
+                keys = counted(reader.other_databases, "key")
+                log.warning("%s: skipped %s of databases other than 0", reader.name, keys)
+            warn_of_functions(reader, reader.name)
+            if not self._files:
+                return
+            reader = self._opened(self._files.popleft())
+            if reader.valkey != self.valkey:
+                raise SourceError(
+                    f"{reader.name} is a file of {'Valkey' if reader.valkey else 'Redis'}, but the "
+                    "files before it are not; copy them one by one"
+                )
 
     def close(self) -> None:
         """Stop reading, and close the file."""

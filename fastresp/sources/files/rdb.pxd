@@ -36,7 +36,7 @@ cdef enum Step:
 
 cdef class RdbReader:
     cdef object read
-    cdef str name
+    cdef readonly str name
     cdef bytes pattern          # of the wanted keys
     cdef Word glob              # its text; NULL for all keys
     cdef uint64_t wanted_kinds  # a bit for each RDB type
