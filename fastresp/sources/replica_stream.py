@@ -49,6 +49,10 @@ FILE_BYTES = 64 << 20
 TICK_S = 0.2
 
 
+# Advice for a source that refuses a replica.
+WITH_SCAN = Message("leave out ", Hint("from_replica"), " to copy with SCAN")
+
+
 class _File:
     """A file without a name, which vanishes when it is closed."""
 
@@ -152,6 +156,7 @@ class ReplicaStream:
         server: the source.
         timeout: seconds without data after which to give up; None to wait forever.
         follow: whether the commands after the snapshot are wanted.
+        instead: advice if the source refuses.
 
     Attributes:
         snapshot: an RDB file.
@@ -161,13 +166,21 @@ class ReplicaStream:
         applied: the replication offset that is acknowledged.
     """
 
-    def __init__(self, server: Server, timeout: float | None, *, follow: bool = False) -> None:
+    def __init__(
+        self,
+        server: Server,
+        timeout: float | None,
+        *,
+        follow: bool = False,
+        instead: Message = WITH_SCAN,
+    ) -> None:
         self.server = server
         self.snapshot, self.commands = Spool(), Spool()
         self.replication_id = ""
         self.received = self.applied = 0
         self._timeout = timeout
         self._follow = follow
+        self._instead = instead
         self._closing = False
         self._connection: Any = None
         self._acknowledged = 0.0  # when
@@ -389,7 +402,7 @@ class ReplicaStream:
     def _explained(self, error: BaseException) -> BaseException:
         """Return the exception for the reader; bugs stay as they are."""
         if isinstance(error, _Refused):
-            return self._failed(_advice(str(error)))
+            return self._failed(_advice(str(error), self._instead))
         if isinstance(error, (FastrespError, redis.RedisError, OSError, EOFError)):
             received = self.snapshot.written
             progress = f" (after {size_text(received)} of its snapshot)" if received else ""
@@ -400,17 +413,17 @@ class ReplicaStream:
         return SourceError(Message("can't replicate ", str(self.server), ": ", *parts))
 
 
-def _advice(refusal: str) -> Message:
+def _advice(refusal: str, instead: Message) -> Message:
     """Return what to do after an error reply of the source."""
-    text, instead = refusal.removeprefix("ERR "), (Hint("from_replica"), " to copy with SCAN")
+    text = refusal.removeprefix("ERR ")
     if "no permissions" in text:
         text = text.removeprefix("NOPERM ")
-        advice = "allow it with ACL SETUSER ... +psync +replconf, or leave out "
-        return Message(f"{text} (", advice, *instead, ")")
+        advice = "allow it with ACL SETUSER ... +psync +replconf, or "
+        return Message(f"{text} (", advice, instead, ")")
     if refusal.startswith("NOMASTERLINK"):
         advice = " (it is a replica without a connection to its primary; copy from the primary)"
         return Message(refusal, advice)
     if text.lower().startswith("unknown command"):
         reason = "it does not offer replication, like many managed services"
-        return Message(f"{reason} ({shortened(refusal, 100)}); leave out ", *instead)
-    return Message(f"{refusal} (leave out ", *instead, ")")
+        return Message(f"{reason} ({shortened(refusal, 100)}); ", instead)
+    return Message(f"{refusal} (", instead, ")")

@@ -19,6 +19,7 @@ from ...server.descriptors import POLLIN, new_poll
 from ..blocking import read_now, wait_until
 from .arrow_files import Block, BorrowedObjects
 from .remote import RemoteFile, RemotePath, open_remote
+from .replica_file import ReplicaFile
 
 __all__ = ["Input", "LineSearch", "StopEvent", "from_start", "name_of", "start_of"]
 
@@ -100,11 +101,11 @@ class Input:
         # Never read after the end: a terminal would wait for a second Ctrl-D.
         self._ended = False
         self._borrowed = BorrowedObjects()
-        self._owns_file = isinstance(source, str)
+        self._owns_file = isinstance(source, str | ReplicaFile)
         self._file: Any = source
         if isinstance(source, RemotePath):
             self._file = open_remote(source)
-        elif self._owns_file:
+        elif isinstance(source, str):
             self._file = open(source, "rb", buffering=0, opener=_opened)  # noqa: SIM115
         self.name = name_of(source)
         if getattr(source, "closed", False):

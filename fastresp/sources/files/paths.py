@@ -14,6 +14,7 @@ from typing import IO, Any, Literal, TypeAlias, get_args
 from ...outcome.messages import Hint, Message, shown_query
 from ...outcome.passwords import masked_url
 from .remote import is_pattern, is_remote, path_of, remote_files
+from .replica_file import ReplicaFile, is_server
 
 __all__ = [
     "FORMATS", "Format", "Path", "SUFFIXES", "Source", "exists", "files_of", "format_of",
@@ -64,6 +65,8 @@ def files_of(source: Source) -> list[Any]:
     """
     if isinstance(source, (str, os.PathLike)):
         path = os.fsdecode(source)
+        if is_server(path):
+            return [ReplicaFile(path)]
         if is_remote(path):
             return remote_files(path)
         if glob.has_magic(path) and not exists(path):

@@ -111,7 +111,8 @@ def read(
         source: a path or a URL such as ``s3://bucket/users.csv`` (the extra ``remote``, with
             credentials from the environment); a pattern such as ``data/*.parquet``, whose files
             are read in order of their names; a list of paths; a file object open for reading
-            bytes, such as ``sys.stdin.buffer``; or a query that names its own files, such as
+            bytes, such as ``sys.stdin.buffer``; ``redis+psync://host`` for a server's snapshot,
+            received as a replica of it; or a query that names its own files, such as
             ``SELECT id, name FROM 'flights.parquet'``.
         sql: a query that reads the source as a table with the name ``source``.
         format: ``"csv"``, ``"tsv"``, ``"jsonl"``, ``"lines"``, ``"parquet"``, ``"arrow"``,
