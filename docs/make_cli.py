@@ -122,6 +122,9 @@ cluster. |
 `memory`, and its own `used_memory`, `maxmemory` and `maxmemory_policy`; otherwise empty. |
 | `problems` | The problems found, one sentence each; empty with exit code 0. |
 | `asked` | What you would have to confirm, such as commands that delete; otherwise `null`. |
+
+`fastresp copy` with `--dry-run --json` prints the attributes of \
+[`CopyPlan`](api.md#fastresp.CopyPlan).
 """
 
 COMMON = """\

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .lists import ListBuffer, Pushed
     from .load.copying.copy import copy
     from .load.copying.dry_run import CopyPlan
+    from .load.copying.verification import CopyVerifyReport
     from .load.dump import dump
     from .load.loader import Loader, loader
     from .load.mass_insert import mass_insert
@@ -69,6 +70,7 @@ __all__ = [
     "IndexState",
     "VerifyReport",
     "CopyPlan",
+    "CopyVerifyReport",
     "Difference",
     # results
     "Hashes",
@@ -111,6 +113,7 @@ MODULES = {
     "lists": "ListBuffer Pushed",
     "load.copying.copy": "copy",
     "load.copying.dry_run": "CopyPlan",
+    "load.copying.verification": "CopyVerifyReport",
     "load.dump": "dump",
     "load.loader": "Loader loader",
     "load.mass_insert": "mass_insert",

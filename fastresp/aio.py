@@ -260,6 +260,8 @@ async def copy(
     dry_run: bool = False,
     changed: bool = False,
     delete: Delete = False,
+    verify: bool = False,
+    sample: str | float | None = None,
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,

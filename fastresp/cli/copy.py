@@ -32,6 +32,8 @@ __all__ = ["copy"]
 @options.copied
 @options.copy_target
 @options.copy_dry_run
+@options.copy_verify
+@options.sample
 @options.retry_in_doubt
 @options.durable
 @options.copy_checkpoints
@@ -70,6 +72,8 @@ def copy(source: str, target: str, log: str, yes: bool, as_json: bool, **values:
             problems = [in_options(each) for each in plan.problems]
             end.fields = plan.as_json() | {"problems": problems}
             end.end(Exit.ERRORS if plan.problems else Exit.OK)
+        if end.report.verification is not None:
+            end.add_verified(end.report.verification)
 
 
 def asking(end: Ending) -> Callable[[int], bool]:

@@ -253,7 +253,7 @@ timeout = server_option(
 skip_truncated = data_option(
     "--skip-truncated", None, "Accept a truncated RESP file, and use its complete commands."
 )
-sample = verify_option("--sample", "P%", "Compare only this share of the rows, such as `1%`.")
+sample = verify_option("--sample", "P%", "Compare only this share of rows or keys, such as `1%`.")
 seed = verify_option("--seed", "N", "Seed that selects the sample.", type=int, default=0)
 exact = verify_option("--exact", None, "Report fields and members that are not in the source.")
 since = verify_option(
@@ -271,6 +271,9 @@ max_differences = verify_option(
 repair = verify_option("--repair", None, "Write differing values again, except lists.")
 verify = option("--verify", None, "After the load, compare the server with the source.")
 dry_run = option("--dry-run", None, "Show what would be sent; send nothing.")
+copy_verify = verify_option(
+    "--verify", None, "After the copy, read SOURCE again, and compare it with TARGET."
+)
 copy_dry_run = copy_option(
     "--dry-run", None, "Read a sample of SOURCE, and show what would be copied; write nothing."
 )

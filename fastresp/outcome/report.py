@@ -175,6 +175,7 @@ class Report(Displayed):
         stopped: why the load was stopped early; empty if it was not.
         indexes: the state of each search index that covers keys of the load.
         plan: of ``copy(dry_run=True)``, the CopyPlan; otherwise None.
+        verification: of ``copy(verify=True)``, the CopyVerifyReport; otherwise None.
         bytes_sent: number of bytes of RESP sent.
         seconds: wall time from the first byte sent to the last reply.
     """
@@ -215,6 +216,7 @@ class Report(Displayed):
     bytes_sent: int = 0
     seconds: float = 0.0
     plan: Any = field(default=None, repr=False)
+    verification: Any = field(default=None, repr=False)
     # The start of the first error of each code.
     _examples: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 

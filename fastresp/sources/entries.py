@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from itertools import chain
 from typing import TypeAlias
@@ -36,6 +36,7 @@ class Entries:
 
     def __init__(self) -> None:
         self._reading: Generator[list[EntryRow], None, None] | None = None
+        self._note: Callable[[EntryRow], EntryRow] | None = None
 
     def open(self) -> None:
         """Check that the source can be read, before anything is sent; blocks."""
@@ -44,9 +45,14 @@ class Entries:
         """Set the restorer, once the target's version is known."""
         self.restorer = restorer
 
+    def note(self, note: Callable[[EntryRow], EntryRow]) -> None:
+        """Let a function see each row; it returns the row."""
+        self._note = note
+
     def __iter__(self) -> Iterator[EntryRow]:
         self._reading = self._checked()
-        return chain.from_iterable(self._reading)
+        rows = chain.from_iterable(self._reading)
+        return rows if self._note is None else map(self._note, rows)
 
     def _checked(self) -> Generator[list[EntryRow], None, None]:
         """Yield lists of rows; raise the error of the key after the last row."""

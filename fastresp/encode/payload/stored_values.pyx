@@ -432,3 +432,17 @@ def elements(int kind, const unsigned char[::1] data not None):
         if more < 0:
             raise found.error()
         items.append(word.text[:word.size])
+
+
+def stream_nodes_end(int kind, const unsigned char[::1] data not None):
+    """Return where the nodes of a stream end: what follows describes it, its groups and consumers.
+
+    Raises:
+        SourceError: the value is damaged.
+    """
+    cdef const char *p = first_byte(data)
+    cdef Cursor c
+    c.p, c.end, c.fault, c.largest = p, p + data.shape[0], NULL, 0
+    if not is_stream(kind) or pass_layout(&c, b"(ss)", kind) is NULL:
+        raise SourceError(why_damaged(kind, p, data.shape[0]))
+    return c.p - p

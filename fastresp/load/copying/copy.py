@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self, TypeAlias
 
@@ -29,12 +29,14 @@ from ...server.options import (
     arguments_of,
     as_checkpoint,
 )
-from ...server.settings import ServerLike
+from ...server.preflight import Requirements
+from ...server.settings import ServerLike, as_server
 from ...sources.chunks import Chunks
 from ...sources.entries import Entries
 from ...transports.driver import Blocking, Steps, run
 from ..load import Choose, Feature, Load
 from ..mass_insert import choose, loading
+from ..verifying.verify import VerifyOptions
 from .changed_entries import ChangedEntries
 from .deleting import Delete, Deleting
 from .dry_run import PlannedCopy, plan_copy
@@ -43,6 +45,7 @@ from .replica_entries import ReplicaEntries
 from .server_entries import ServerEntries, databases_of
 from .snapshot_entries import SnapshotEntries, is_snapshot
 from .stored_copy import CopyCheckpoint, StoredCopy
+from .verification import CopiedKeys, Sample, Verification
 
 __all__ = ["CopyOptions", "CopySource", "copy", "copying"]
 
@@ -70,6 +73,8 @@ class CopyOptions(Options):
     dry_run: bool = False
     changed: bool = False
     delete: Delete = False
+    verify: bool = False
+    sample: str | float | None = None
     progress_kept: Checkpoint | None = None
 
     @classmethod
@@ -96,6 +101,9 @@ class CopyOptions(Options):
             if self.delete and getattr(self, option):
                 raise ValueError(Message(Hint(option), " can't be combined with ", Hint("delete")))
         self._check_follow()
+        if self.sample is not None and not self.verify:
+            raise ValueError(Message(Hint("sample"), " needs ", Hint("verify", True)))
+        self.share  # noqa: B018
         if self.progress_kept is not None and self.exists == "error" and not self.from_replica:
             text = " resumes a few keys before the end, and the target has these; pass "
             raise ValueError(Message(Hint("checkpoint"), text, "exists 'skip' or 'replace'"))
@@ -107,9 +115,14 @@ class CopyOptions(Options):
                 raise ValueError(Message(Hint("until_lag"), " needs ", Hint("follow", True)))
         if self.follow and not self.from_replica:
             raise ValueError(Message(Hint("follow"), " needs ", Hint("from_replica", True)))
-        for name in ("match", "type", "rename"):
-            if self.follow and getattr(self, name) is not None:
+        for name in ("match", "type", "rename", "verify"):
+            if self.follow and getattr(self, name):
                 raise ValueError(Message(Hint(name), " can't be combined with ", Hint("follow")))
+
+    @property
+    def share(self) -> float | None:
+        """The share of keys to verify; None for all keys."""
+        return VerifyOptions(sample=self.sample).share
 
     @property
     def skips_existing(self) -> bool:
@@ -134,6 +147,11 @@ class CopyOptions(Options):
         """Return the key in the target."""
         old, new = self.prefixes
         return new + key[len(old) :] if key.startswith(old) else key
+
+    def original(self, key: bytes) -> bytes:
+        """Return the key in the source."""
+        old, new = self.prefixes
+        return old + key[len(new) :] if key.startswith(new) else key
 
     def restorer(self, answers: Answers, source_valkey: bool, unique: bool = False) -> Restorer:
         """Return the Restorer for a target."""
@@ -202,6 +220,8 @@ def copying(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[R
     """Return the core of a copy; see ``Load.core()``."""
     if options.dry_run:
         return planning(source, options)
+    if options.verify:
+        return _verified(source, options, choose)
     return _copying(_entries(source, options), options, choose)
 
 
@@ -237,6 +257,40 @@ def _entries(source: CopySource, options: CopyOptions) -> Entries:
     return ServerEntries(source, match, kind, timeout)
 
 
+def _verified(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[Report]:
+    """Copy, and then compare the copies with the source, which is read again."""
+    entries, sample = _entries(source, options), Sample(options.share)
+    copied = CopiedKeys(options.share)
+    entries.note(copied.note)
+    report = yield from _copying(entries, options, choose)
+    if report.stopped:
+        return report
+    # The keys of a server are read with SCAN, also after a copy of its snapshot.
+    entries = _entries(source, replace(options, from_replica=False))
+    if isinstance(entries, ServerEntries):
+        entries.choose(lambda key: sample.has(options.renamed(key)))
+    target = as_server(options.server, Requirements(reading=True, nodes=True))
+
+    def prepare() -> Restorer:
+        entries.open()
+        restorer = options.restorer(target.ask(options.timeout), entries.valkey)
+        entries.prepare(restorer)
+        return restorer
+
+    try:
+        verification = Verification(
+            entries, target, (yield Blocking(prepare)),
+            # A resumed copy does not know what earlier runs have copied.
+            None if report.resumed_at else copied,
+            sample, options.original, options.timeout,
+        )  # fmt: skip
+        report.verification = yield from verification.run()
+    except BaseException as error:
+        error.report = report  # type: ignore[attr-defined]
+        raise
+    return report
+
+
 def planning(source: CopySource, options: CopyOptions) -> Steps[Report]:
     """Return the core of a dry run: its report has only a ``plan``."""
     if isinstance(source, os.PathLike) or is_snapshot(source):
@@ -270,6 +324,8 @@ def copy(
     dry_run: bool = False,
     changed: bool = False,
     delete: Delete = False,
+    verify: bool = False,
+    sample: str | float | None = None,
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,
@@ -329,6 +385,11 @@ def copy(
             or if the copy was stopped. Checkpoints are kept.
         dry_run: write nothing; the report only has a ``plan``, a CopyPlan that predicts the copy
             from a sample of 1,000 keys.
+        verify: after the copy, read the source again, and compare it with the target: the result is
+            the report's ``verification``, a CopyVerifyReport. Keys that the source has changed
+            since they were copied are not differences, but counted and named. Needs 8 bytes of
+            memory per key. After a resumed copy, such keys are differences.
+        sample: verify only a share of the keys, such as ``"1%"`` or 0.01.
         on_error, max_errors, rejects, rate_limit, connections, timeout, progress, retry, durable:
             as for ``mass_insert``. ``rate_limit`` counts keys, or bytes of their payloads.
         checkpoint: a ``Checkpoint``, or its name: the target stores every 2 seconds what is left to

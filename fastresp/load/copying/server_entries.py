@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
 from itertools import chain
 from typing import Any
@@ -132,6 +132,7 @@ class ServerEntries(Entries):
         self._template = Template("DUMP {0}")
         self._track: Track | None = None
         self._resumed: list[ScanPart] | None = None
+        self._wanted: Callable[[bytes], bool] | None = None
 
     def __repr__(self) -> str:
         return f"<keys of {self.server}>"
@@ -155,6 +156,10 @@ class ServerEntries(Entries):
         except (TransportError, CommandError) as error:
             raise self._failed(error) from error
 
+    def choose(self, wanted: Callable[[bytes], bool]) -> None:
+        """Read only the keys for which a function returns True."""
+        self._wanted = wanted
+
     def track(self, left: list[ScanPart] | None) -> None:
         """Begin with what is left to scan, or everything, and let ``left_after()`` be called."""
         self._track, self._resumed = Track(left), left
@@ -169,6 +174,8 @@ class ServerEntries(Entries):
         track = self._track
 
         def noted(page: list[bytes]) -> list[bytes]:
+            if self._wanted is not None:
+                page = list(filter(self._wanted, page))
             sent.extend(page)
             if track is not None:
                 track.note_page(len(page), scan.left())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from inspect import iscoroutinefunction
 from io import FileIO
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from ...outcome.command_error import location_text
 from ...outcome.messages import Hint, Message, shown_argument
@@ -152,6 +152,8 @@ class VerifyReport(Displayed):
         seconds: wall time in seconds.
     """
 
+    UNIT: ClassVar[str] = "row"
+
     rows: int = 0
     rows_compared: int = 0
     values: int = 0
@@ -197,15 +199,17 @@ class VerifyReport(Displayed):
     @property
     def message(self) -> Message:
         """The report as text, in which the command line can replace names of options."""
-        of = "" if self.sample is None else f" of {self.rows:,}"
+        of, unit = "" if self.sample is None else f" of {self.rows:,}", self.UNIT
         lines: list[str] = [
             f"{counted(self.values, 'value')} of {self.rows_compared:,}{of} "
-            f"row{'' if (self.rows if of else self.rows_compared) == 1 else 's'} compared in "
-            f"{self.seconds:,.2f} s ({self.rows_per_second:,.0f} rows/s): {self._outcome()}"
+            f"{unit}{'' if (self.rows if of else self.rows_compared) == 1 else 's'} compared in "
+            f"{self.seconds:,.2f} s ({self.rows_per_second:,.0f} {unit}s/s): {self._outcome()}"
         ]
         for kind, count in sorted(self.by_kind.items(), key=lambda each: -each[1]):
             one = next((each for each in self.differences if each.kind == kind), None)
-            lines.append(f"{count:>6,} x {KIND_TEXTS[kind]}{'' if one is None else _location(one)}")
+            lines.append(
+                f"{count:>6,} x {KIND_TEXTS[kind]}{'' if one is None else self.first(one)}"
+            )
         if self.repaired or self.unrepaired:
             lines.append(self._repairs())
         if self.written_meanwhile:
@@ -215,7 +219,7 @@ class VerifyReport(Displayed):
             )
         if self.at_most is not None:
             lines.append(
-                f"a sample: at most {_percent(self.at_most)} of the rows differ "
+                f"a sample: at most {_percent(self.at_most)} of the {unit}s differ "
                 f"({100 * CONFIDENCE:g}% confidence)"
             )
         if self.stopped:
@@ -229,7 +233,12 @@ class VerifyReport(Displayed):
         if not self.differing:
             return "no difference was found" if self.stopped else "nothing differs"
         verb = "differs" if self.differing == 1 else "differ"
-        return f"{counted(self.differing, 'value')} of {counted(self.rows_differing, 'row')} {verb}"
+        of = counted(self.rows_differing, self.UNIT)
+        return f"{counted(self.differing, 'value')} of {of} {verb}"
+
+    def first(self, difference: Difference) -> str:
+        """Describe where the first difference of a kind is."""
+        return _location(difference)
 
     def _repairs(self) -> str:
         text = f"{counted(self.repaired, 'value')} repaired"

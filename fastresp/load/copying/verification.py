@@ -1,0 +1,377 @@
+"""Compare the keys of a source with their copies."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, ClassVar, NamedTuple
+
+from ...encode.payload.converter import Converter
+from ...encode.payload.restorer import Restorer
+from ...encode.payload.stored_values import elements, stream_nodes_end
+from ...outcome.errors import SourceError
+from ...outcome.messages import Message, shown_argument
+from ...outcome.report import counted
+from ...replies.expiries import expiry_command
+from ...replies.iter_replies import iter_replies
+from ...server.settings import Server
+from ...sources.entries import Entries, EntryRow
+from ...sources.files.rdb import type_of
+from ...transports.driver import Blocking, Steps
+from ..verifying.report import Difference, VerifyReport, max_share
+from .server_entries import ServerEntries
+
+__all__ = ["CopiedKeys", "CopyVerifyReport", "Sample", "Verification"]
+
+# A step compares this number of keys, or this number of bytes of payloads.
+STEP_KEYS = 2_000
+STEP_BYTES = 8 << 20
+# Seconds to wait before differences are rechecked.
+PAUSE_S = 0.3
+# The comparison stops when this number of keys differ.
+MAX_DIFFERENCES = 10_000
+CHANGED_SHOWN = 100
+SHOWN_BYTES = 4096
+# How exact a time of expiry is: servers before 7.0 only tell the time that is left.
+EXACT_MS = 1
+FOOTER_BYTES = 10
+# Types of stored values. Source: rdb.h of Redis and Valkey.
+MODULE = 7
+TIMED_HASHES = (22, 24, 25)
+
+
+class Sample:
+    """A share of keys, chosen by a hash of their names in the target.
+
+    Args:
+        share: above 0 and at most 1; None for all keys.
+
+    Attributes:
+        seen: number of keys, chosen or not.
+    """
+
+    def __init__(self, share: float | None) -> None:
+        self.share = share
+        self.seen = 0
+
+    def has(self, key: bytes) -> bool:
+        """Count a key; return whether it is in the sample."""
+        self.seen += 1
+        return self.share is None or zlib.crc32(key) < self.share * (1 << 32)
+
+
+class CopiedKeys:
+    """Remembers which keys of a sample were copied with which values, in 8 bytes per key."""
+
+    def __init__(self, share: float | None) -> None:
+        self._sample = Sample(share)
+        self._digests = array("q")
+
+    def note(self, row: EntryRow) -> EntryRow:
+        """Remember a row of the copy, and return it."""
+        if self._sample.has(row[0]):
+            self._digests.append(digest(*row))
+        return row
+
+    def among(self, digests: set[int]) -> set[int]:
+        """Return the digests whose rows were copied."""
+        return digests.intersection(self._digests)
+
+
+def digest(key: bytes, expiry: int, payload: bytes) -> int:
+    """Return a hash of a row; a payload ends with its checksum."""
+    return hash((key, expiry, payload[-8:]))
+
+
+@dataclass(repr=False)
+class CopyVerifyReport(VerifyReport):
+    """The result of ``copy(verify=True)``, as the report's ``verification``.
+
+    Like VerifyReport, but for keys instead of rows: a key differs by its value or by its time to
+    live, and ``field`` of a Difference is the first part of the value that differs.
+
+    Attributes:
+        changed_since: number of keys that differ because the source changed or deleted them, or
+            they expired, after they were copied. They are not in ``differing``.
+        changed_keys: the first 100 of these keys, in quotes.
+    """
+
+    UNIT: ClassVar[str] = "key"
+
+    changed_since: int = 0
+    changed_keys: list[str] = field(default_factory=list)
+
+    @property
+    def same(self) -> bool:
+        """Whether keys were compared, or there are no keys, and no differences remain."""
+        return super().same or not (self.rows or self.stopped)
+
+    def add_changed(self, key: bytes) -> None:
+        """Count a key that the source has changed."""
+        self.changed_since += 1
+        if len(self.changed_keys) < CHANGED_SHOWN:
+            self.changed_keys.append(shown_argument(key))
+
+    @property
+    def message(self) -> Message:
+        """The report as text."""
+        if not self.changed_since:
+            return super().message
+        keys = counted(self.changed_since, "key")
+        text = f"\n{keys} changed in the source after the copy, first: {self.changed_keys[0]}"
+        return Message(super().message, text)
+
+    def first(self, difference: Difference) -> str:
+        """Describe the first difference of a kind."""
+        name = difference.field
+        shown = shown_argument(name) if isinstance(name, bytes) else name
+        where = "" if name is None else f" {shown}"
+        return f", first: {shown_argument(difference.key)}{where}"
+
+
+class Pair(NamedTuple):
+    """A row of the source, and the replies of the target to DUMP and PEXPIRETIME."""
+
+    row: EntryRow
+    dump: Any
+    expiry: Any
+
+
+class Part(NamedTuple):
+    """A part of a value that differs; see Difference."""
+
+    name: bytes | int | None
+    kind: str
+    wanted: bytes | int | None
+    found: bytes | int | None
+
+
+class Verification:
+    """Compares the keys of a source with a target.
+
+    Args:
+        entries: the keys of the source, prepared for the target.
+        target: the server or cluster with the copies.
+        restorer: the Restorer of ``entries``.
+        copied: what was copied; None if that is not known.
+        sample: the keys to compare.
+        original: returns the name in the source of a key of the target.
+        timeout: as for ``copy``.
+    """
+
+    def __init__(
+        self,
+        entries: Entries,
+        target: Server,
+        restorer: Restorer,
+        copied: CopiedKeys | None,
+        sample: Sample,
+        original: Callable[[bytes], bytes],
+        timeout: float | None,
+    ) -> None:
+        self.report = CopyVerifyReport(sample=sample.share)
+        self._entries = entries
+        self._target = target
+        self._restorer = restorer
+        self._copied = copied
+        self._original = original
+        self._timeout = timeout
+        self._sample = sample
+        self._rows = iter(entries)
+        if not isinstance(entries, ServerEntries):  # which reads only the sample
+            self._rows = filter(lambda row: sample.has(row[0]), self._rows)
+        self._template: list[str] = []
+        # The first differences, by the keys in the target.
+        self._candidates: dict[bytes, Difference] = {}
+
+    def run(self) -> Steps[CopyVerifyReport]:
+        """Compare all keys (core)."""
+        report, began = self.report, time.monotonic()
+        try:
+            while (yield Blocking(self._compare_next)):
+                pass
+            yield Blocking(self._recheck)
+        except BaseException:
+            report.stopped = "not all keys were compared"
+            raise
+        finally:
+            self._entries.close()
+            report.seconds = time.monotonic() - began
+        report.rows = max(self._sample.seen, report.rows_compared)
+        report.rows_differing = report.differing
+        if report.sample is not None and report.rows_compared and not report.stopped:
+            differing = min(report.differing, report.rows_compared)
+            report.at_most = max_share(differing, report.rows_compared, report.rows)
+        return report
+
+    def _compare_next(self) -> bool:
+        """Compare some keys; return whether there may be more."""
+        rows, size = [], 0
+        for row in self._rows:
+            rows.append(row)
+            size += len(row[2])
+            if len(rows) >= STEP_KEYS or size >= STEP_BYTES:
+                break
+        for pair in self._pairs(rows):
+            self.report.rows_compared += 1
+            self.report.values += 1 + bool(pair.row[1])
+            difference = compared(pair, self.report.rows_compared - 1)
+            if difference is not None:
+                self._candidates[pair.row[0]] = difference
+        if len(self._candidates) >= MAX_DIFFERENCES:
+            self.report.stopped = f"stopped after {MAX_DIFFERENCES:,} keys that differ"
+            return False
+        return bool(rows)
+
+    def _pairs(self, rows: list[EntryRow]) -> Iterator[Pair]:
+        """Read the copies of rows.
+
+        Raises:
+            CommandError: the target refuses a read.
+        """
+        if not self._template:
+            self._template = ["DUMP {0}", expiry_command(self._target, self._timeout)]
+        replies = self._read([row[0] for row in rows], self._template, self._target)
+        with closing(replies):
+            for row, dump, expiry in zip(rows, replies, replies, strict=False):
+                yield Pair(row, dump, expiry)
+
+    def _read(self, keys: list[bytes], template: list[str], server: Server) -> Any:
+        return iter_replies(keys, template, server=server, timeout=self._timeout)
+
+    def _recheck(self) -> None:
+        """Read the differing keys again, and sort out those that have changed."""
+        entries, report = self._entries, self.report
+        if not isinstance(entries, ServerEntries):  # a file does not change
+            for difference in self._candidates.values():
+                report.add(difference)
+            return
+        time.sleep(PAUSE_S if self._candidates else 0)
+        found: list[tuple[Difference, set[int]]] = []
+        keys = iter(self._candidates)
+        while part := list(islice(keys, STEP_KEYS)):
+            found += self._still_differing(part, entries.server)
+        known = None
+        if self._copied is not None:
+            known = self._copied.among({each for _, digests in found for each in digests})
+        for difference, digests in found:
+            if known is None or digests & known:
+                report.add(difference)
+            else:
+                report.add_changed(difference.key)
+
+    def _still_differing(
+        self, keys: list[bytes], source: Server
+    ) -> Iterator[tuple[Difference, set[int]]]:
+        """Yield the differences of keys, and the digests of what the source has now."""
+        originals = list(map(self._original, keys))
+        template = ["DUMP {0}", expiry_command(source, self._timeout)]
+        with closing(self._read(originals, template, source)) as replies:
+            for key, original, dump, expiry in zip(keys, originals, replies, replies, strict=False):
+                rows = self._restorer.dumped_rows([dump, expiry], iter([original]))
+                if not rows:
+                    self.report.add_changed(key)
+                for pair in self._pairs(rows):
+                    difference = compared(pair, self._candidates[key].row)
+                    if difference is None:
+                        self.report.written_meanwhile += 1
+                        continue
+                    _, expires, payload = pair.row
+                    # The time of expiry may be read with an error of 1 ms.
+                    times = range(expires - EXACT_MS, expires + EXACT_MS + 1)
+                    yield difference, {digest(key, at, payload) for at in times}
+
+
+def compared(pair: Pair, at: int) -> Difference | None:
+    """Return how a copy differs from its source; None if it does not.
+
+    Args:
+        pair: the source's row and the target's replies.
+        at: the number of the key.
+    """
+    key, expires, payload = pair.row
+    if pair.dump is None:
+        return Difference(at, key, None, "missing", None, None)
+    if pair.dump != payload:
+        source, target = (each[:-FOOTER_BYTES] for each in (payload, pair.dump))
+        part = None if source == target else different_part(source, target)
+        if part is not None:
+            size = len(part.found) if isinstance(part.found, bytes) else 0
+            return Difference(
+                at, key, part.name, part.kind, cut(part.wanted), cut(part.found), size
+            )
+    found_expires = max(pair.expiry, 0)
+    if abs(expires - found_expires) > EXACT_MS:
+        return Difference(at, key, None, "ttl", expires or None, found_expires or None)
+    return None
+
+
+def cut(value: bytes | int | None) -> bytes | int | None:
+    return value[:SHOWN_BYTES] if isinstance(value, bytes) else value
+
+
+def different_part(source: bytes, target: bytes) -> Part | None:
+    """Return the first part that differs between two values; None if there is none.
+
+    Args:
+        source, target: the type byte and the bytes of each value.
+    """
+    types = type_of(source[0]), type_of(target[0])
+    if types[0] != types[1]:
+        return Part(None, "type", None, types[1].encode())
+    other = Part(None, "value", None, None)
+    if source[0] == MODULE:
+        return other
+    try:
+        if types[0] == "stream":
+            return None if stream_parts(source, target) == stream_parts(target, source) else other
+        before, after = parts(source), parts(target)
+    except SourceError:
+        return other
+    for name in before | after:
+        wanted, found = before.get(name), after.get(name)
+        if wanted is None or found is None:
+            kind = "missing" if found is None else "extra"
+            return Part(name, kind, *(each[0] if each else None for each in (wanted, found)))
+        if wanted[0] != found[0]:
+            return Part(name, "value", wanted[0], found[0])
+        if wanted != found:
+            return Part(name, "ttl", *(int(each[1]) for each in (wanted, found)))
+    return None
+
+
+def parts(value: bytes) -> dict[Any, tuple[bytes, ...]]:
+    """Return the parts of a value by name: fields and members, or the index in a list."""
+    items = elements(value[0], value[1:])
+    pairs = zip(items[::2], items[1::2], strict=True)
+    match type_of(value[0]):
+        case "hash" if value[0] in TIMED_HASHES:
+            now = time.time() * 1000
+            fields = zip(items[::3], items[1::3], items[2::3], strict=True)
+            return {name: (text, at) for name, text, at in fields if not 0 <= int(at) <= now}
+        case "hash":
+            return {name: (text, b"-1") for name, text in pairs}
+        case "zset":
+            return {name: (repr(float(score)).encode(),) for name, score in pairs}
+        case "set":
+            return {name: (name,) for name in items}
+        case "string":
+            return {None: (items[0],)}
+    return {index: (item,) for index, item in enumerate(items)}
+
+
+def stream_parts(value: bytes, other: bytes) -> tuple[list[bytes], bytes]:
+    """Return the entries of a stream, and the rest, without what the other form does not have."""
+    kind, data = value[0], value[1:]
+    if kind != other[0]:
+        # In the RDB version of Redis 6.2, every stream can be written.
+        oldest = Converter(9, valkey=False, source_valkey=False)
+        converted = oldest.converted(kind, data)
+        assert converted is not None
+        kind, data = converted
+    return elements(kind, data), data[stream_nodes_end(kind, data) :]
