@@ -25,6 +25,8 @@ cdef enum:
     # From this version on, Redis and Valkey differ. Source: rdb.h of both.
     FIRST_DIFFERENT = 12
     KEY_SHOWN = 40
+    # How many keys are remembered, to leave out keys that SCAN returns twice: 16 MiB.
+    UNIQUE_KEYS = 524288
 
 
 cdef class Restorer:
@@ -38,7 +40,7 @@ cdef class Restorer:
         field_ttl, short_sizes: as for ``Converter``.
         old, new: a prefix of keys, and the prefix that replaces it.
         unique: whether to leave out keys that were read before, as SCAN may return a key twice. The
-            first million keys are remembered.
+            first 500,000 keys are remembered.
 
     Attributes:
         error: the SourceError of the key after the last row; None if there is no error.
@@ -66,7 +68,7 @@ cdef class Restorer:
             short_sizes=short_sizes,
         )
         self.old, self.new = old, new
-        self.keys = Keys() if unique else None
+        self.keys = Keys(UNIQUE_KEYS) if unique else None
 
     @property
     def expiries_dropped(self):

@@ -346,7 +346,7 @@ def copy(
 
     SCAN is no snapshot: keys that are written to during the copy may be outdated in the target, and
     keys that are created meanwhile may be missing. SCAN may also return a key twice, for example
-    while the source resizes its table of keys; unless it is one of the first million keys, its
+    while the source resizes its table of keys; unless it is one of the first 500,000 keys, its
     second copy is an existing key in the target.
 
     Args:
