@@ -198,6 +198,7 @@ cdef class RdbColumns:
     cdef bint opened                # whether a value is open
     cdef bint streams
     cdef Step at                    # why the reader stopped
+    cdef object error               # the error that take() has yet to raise
     cdef int twice                  # the field that a hash has twice
 
     def __cinit__(
@@ -233,12 +234,21 @@ cdef class RdbColumns:
             DecodeError: a value of a text column is not UTF-8.
         """
         cdef Stop stop = MORE
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
         self.held = 0
         while stop == MORE:
             with nogil:
                 stop = self.collect()
             if stop == AT_STEP:
-                if not self.reader.advance(self.at):
+                try:
+                    if not self.reader.advance(self.at):
+                        break
+                except SourceError as error:
+                    if self.columns[0].length == 0:
+                        raise
+                    self.error = error  # for the next call: these rows are whole
                     break
                 stop = MORE
         if stop == NO_MEMORY:

@@ -187,6 +187,16 @@ def test_wrong_options(dump: Path, options: dict[str, Any], problem: str) -> Non
         fastresp.read(io.BytesIO(b"a\n1\n"), format="csv", match="*")
 
 
+def test_rows_before_the_damage_are_loaded(dump: Path, tmp_path: Path, server: LocalServer) -> None:
+    client = redis.Redis.from_url(server.url)
+    client.flushall()
+    path = tmp_path / "dump.rdb"
+    path.write_bytes(dump.read_bytes()[:-9])
+    with pytest.raises(SourceError, match=r"dump.rdb: truncated: it ends at byte"):
+        fastresp.mass_insert(fastresp.read(path), "HSET {key} name {name}", server=client)
+    assert client.dbsize() == 3
+
+
 def test_damaged_values(tmp_path: Path) -> None:
     """A compact form is damaged inside: its key was read, but not the value."""
     listpack = b"\x0b\x00\x00\x00\x02\x00\x81a\x02\x85\xff"
