@@ -27,6 +27,7 @@ INTERNAL = {
     "Chunk": "answered command covered existed fence lane memory parts piece pieces place places "
     "refused rows_after within",
     "CopyPlan": "message",
+    "CopyVerifyReport": "UNIT add_changed first message",
     "EncodeError": "message",
     "FastrespError": "hints message",
     "Hashes": "begin count with_ttl",
@@ -41,7 +42,7 @@ INTERNAL = {
     "skips_bad_rows",
     "Template": "deleting self_contained",
     "Totals": "log of sum",
-    "VerifyReport": "add message",
+    "VerifyReport": "UNIT add first message",
     "Writer": "fill start_at",
 }
 
