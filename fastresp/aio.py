@@ -275,6 +275,8 @@ async def copy(
 ) -> Report:
     """Copy keys to another server, from an event loop; see ``fastresp.copy``.
 
+    To follow a source, run ``fastresp.copy`` in a thread.
+
     ``source`` and ``target`` may also be ``redis.asyncio.Redis`` clients. A thread reads the
     source; a cancellation closes the connections to the target immediately.
     """

@@ -369,7 +369,7 @@ def test_command_line(server: LocalServer, client: redis.Redis, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"mode": "both"}, "mode must be 'commands', .*, a Merge or a Serialize, not 'both'"),
+        ({"mode": "both"}, "mode must be 'commands', .*, a Merge, .* or a Replicate, not 'both'"),
         ({"mode": fastresp.Merge}, "mode must be"),
         ({"mode": "merge", "merge_items": 0}, "^items must be a whole number of 1 or more, not 0"),
         ({"mode": "merge", "merge_bytes": 1.5}, "^bytes must be a whole number of 1 or more"),
