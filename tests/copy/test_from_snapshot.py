@@ -51,6 +51,16 @@ def test_patterns_types_and_skipped_parts(
     assert target.lrange("12345", 0, -1) == [b"a", b"7"]
 
 
+def test_expired_keys(target: redis.Redis, tmp_path: Path) -> None:
+    """A key of the target stays, although the file has an expired key of that name."""
+    path = tmp_path / "dump.rdb"
+    path.write_bytes(finished(b"\xfe\x00\xfc" + bytes(8) + b"\x00\x01a\x01v" + b"\x00\x01b\x01v"))
+    target.set("a", "new")
+    report = fastresp.copy(path, target, exists="replace")
+    assert (report.rows, report.gone) == (1, 1)
+    assert target.mget("a", "b") == [b"new", b"v"]
+
+
 def test_files_of_several_nodes(target: redis.Redis, tmp_path: Path) -> None:
     for number in range(3):
         body = b"\xfe\x00\x00\x02k%d\x01v" % number

@@ -15,6 +15,8 @@ from .encoding cimport Word
 from .format cimport crc64
 from .layouts cimport layout_of
 
+import time
+
 from ...outcome.errors import CommandError, SourceError
 from ...outcome.messages import Message, shown_reply
 
@@ -44,7 +46,8 @@ cdef class Restorer:
 
     Attributes:
         error: the SourceError of the key after the last row; None if there is no error.
-        gone: the number of keys that no longer existed when they were read.
+        gone: the number of keys that no longer existed when they were read, or whose time has
+            passed: RESTORE would delete such a key of the target.
         converted: the number of values that the target stores in another form.
         expiries_dropped: the number of fields whose time to live was dropped.
     """
@@ -55,6 +58,7 @@ cdef class Restorer:
     cdef Converter converter
     cdef Keys keys                      # of the rows so far; None to allow a key twice
     cdef int version
+    cdef long long now                  # ms; when the last rows were requested
     cdef bytes old
     cdef bytes new
 
@@ -87,6 +91,7 @@ cdef class Restorer:
         cdef list rows = []
         cdef tuple row
         cdef Py_ssize_t at
+        self.now = time.time_ns() // 1_000_000
         try:
             for at in range(0, len(replies) - 1, 2):
                 row = self.dumped_row(replies[at], replies[at + 1], next(keys))
@@ -106,6 +111,7 @@ cdef class Restorer:
         """
         cdef list rows = []
         cdef tuple row
+        self.now = time.time_ns() // 1_000_000
         try:
             for value, expiry, key in zip(values, expiries, keys):
                 row = self.stored_row(value, expiry, key)
@@ -132,7 +138,8 @@ cdef class Restorer:
         return self.row(key, expiry, made)
 
     cdef tuple row(self, bytes key, expiry, bytes payload):
-        if payload is None:             # all fields of the hash have expired
+        # The key has expired, or all fields of the hash have.
+        if payload is None or 0 <= expiry <= self.now:
             self.gone += 1
             return None
         if self.keys is not None:

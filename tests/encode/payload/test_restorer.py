@@ -60,6 +60,14 @@ def test_missing_keys(value: bytes | None, expiry: int) -> None:
     assert restorer.gone == 1
 
 
+def test_expired_keys() -> None:
+    """RESTORE with REPLACE would delete such a key of the target."""
+    restorer = Restorer(10, valkey=False, source_valkey=False)
+    assert restorer.dumped_rows([payload(VALUE, 10), 1], iter([b"k"])) == []
+    assert restorer.stored_rows([VALUE, VALUE], [0, 1], [b"a", b"b"]) == []
+    assert (restorer.gone, restorer.error) == (3, None)
+
+
 @pytest.mark.parametrize(
     ("value", "expiry", "words"),
     [
