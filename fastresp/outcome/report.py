@@ -144,7 +144,7 @@ class Report(Displayed):
         nulls_skipped: number of null fields, and null list items, omitted from commands that were
             sent. Keys that are missing from a dict or JSON object do not count.
         existing: number of commands that were refused because their key exists, with ``"skip"``.
-        gone: number of keys that ``copy()`` found and that were deleted or expired before it read them.
+        gone: number of keys that ``copy()`` found, deleted or expired before it read them.
         deleted: number of keys of the target that ``copy(delete=True)`` deleted.
         unchanged: number of keys that ``copy(changed=True)`` did not copy.
         converted: number of values that ``copy()`` converted, as the target does not know their
