@@ -215,6 +215,27 @@ def test_missing_keys_are_counted(
     assert "deleted or expired before reading" in str(report)
 
 
+# Reads a key's expiry, before another client replaces the key.
+REPLACED = (
+    "EVAL \"local at = redis.call('PEXPIRETIME', KEYS[1]); redis.call('SET', KEYS[1], 'new'); "
+    'return at" 1 {0}'
+)
+
+
+def test_key_that_is_replaced_between_its_reads(
+    source: redis.Redis, target: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its new value is copied: the old one without an expiry would stay forever."""
+    command = "fastresp.load.copying.server_entries.expiry_command"
+    monkeypatch.setattr(command, lambda server, timeout: REPLACED)
+    source.set("replaced", "old", px=1_000_000)
+    try:
+        fastresp.copy(source, target, match="replaced")
+    finally:
+        source.delete("replaced")
+    assert target.get("replaced") == b"new"
+
+
 def test_checkpoint(
     copy: Copy, source: redis.Redis, target: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

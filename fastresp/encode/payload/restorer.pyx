@@ -82,7 +82,7 @@ cdef class Restorer:
         """Return the rows of keys: each is a key, an expiry and a payload.
 
         Args:
-            replies: for each key, the replies to DUMP and to PEXPIRETIME.
+            replies: for each key, the replies to PEXPIRETIME and to DUMP.
             keys: an iterator that returns the keys.
 
         Returns:
@@ -94,7 +94,7 @@ cdef class Restorer:
         self.now = time.time_ns() // 1_000_000
         try:
             for at in range(0, len(replies) - 1, 2):
-                row = self.dumped_row(replies[at], replies[at + 1], next(keys))
+                row = self.dumped_row(replies[at + 1], replies[at], next(keys))
                 if row is not None:
                     rows.append(row)
         except SourceError as error:

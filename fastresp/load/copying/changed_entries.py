@@ -53,7 +53,7 @@ class ChangedEntries(Entries):
         """
         self._entries.open()
         self._target.ask(self._timeout)
-        self._template = Template("DUMP {0}", expiry_command(self._target, self._timeout))
+        self._template = Template(expiry_command(self._target, self._timeout), "DUMP {0}")
         self.valkey, self.databases = self._entries.valkey, self._entries.databases
         self.rows = self._entries.rows
 
@@ -88,7 +88,7 @@ class ChangedEntries(Entries):
         self._entries.close()
 
 
-def is_equal(row: EntryRow, payload: Any, expiry: Any) -> bool:
+def is_equal(row: EntryRow, expiry: Any, payload: Any) -> bool:
     """Return whether the target has the payload and the expiry of a row.
 
     Raises:

@@ -286,7 +286,7 @@ class Planning:
     def read_sample(self) -> None:
         """Read the values of the sample: encodings, sizes, and whether the target accepts them."""
         report, server = self.report, self._entries.server
-        template = ["DUMP {0}", expiry_command(server, self._timeout), "MEMORY USAGE {0}"]
+        template = [expiry_command(server, self._timeout), "DUMP {0}", "MEMORY USAGE {0}"]
         replies: Any = iter_replies(
             self._keys, template, server=server, on_error="collect", timeout=self._timeout
         )
@@ -295,7 +295,7 @@ class Planning:
         memory: list[int] = []
         errors: list[Any] = []
         with closing(replies):
-            for key, dump, expiry, used in zip(self._keys, replies, replies, replies, strict=False):
+            for key, expiry, dump, used in zip(self._keys, replies, replies, replies, strict=False):
                 if dump is None:
                     continue
                 report.sample_keys += 1
@@ -305,7 +305,7 @@ class Planning:
                     encodings[name] += 1
                     if dump[0] == MODULE:
                         modules[module_type(dump)] += 1
-                    self._convert(name, [dump, expiry], key, errors)
+                    self._convert(name, [expiry, dump], key, errors)
                 if isinstance(used, int):
                     memory.append(used)
                 if report.sample_bytes >= SAMPLE_BYTES:

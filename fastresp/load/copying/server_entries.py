@@ -59,7 +59,7 @@ class BatchCluster(ClusterCore):
 def read_values(
     server: Server, template: Template, keys: Iterator[bytes], timeout: float | None
 ) -> Generator[list[Any], None, None]:
-    """Run two commands for each key, such as DUMP and PEXPIRETIME; yield lists of their replies."""
+    """Run two commands for each key, such as PEXPIRETIME and DUMP; yield lists of their replies."""
     chunks = Chunks(keys, template, Options(timeout=timeout))
     core = BatchCore(server, on_error="collect", timeout=timeout)
     with closing(stream(replying(core, chunks, BatchCluster))) as reading:
@@ -152,7 +152,7 @@ class ServerEntries(Entries):
                 )
                 self.rows = count
             expiry = expiry_command(self.server, self.timeout)
-            self._template = Template("DUMP {0}", expiry)
+            self._template = Template(expiry, "DUMP {0}")
         except (TransportError, CommandError) as error:
             raise self._failed(error) from error
 

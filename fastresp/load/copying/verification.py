@@ -135,11 +135,11 @@ class CopyVerifyReport(VerifyReport):
 
 
 class Pair(NamedTuple):
-    """A row of the source, and the replies of the target to DUMP and PEXPIRETIME."""
+    """A row of the source, and the replies of the target to PEXPIRETIME and DUMP."""
 
     row: EntryRow
-    dump: Any
     expiry: Any
+    dump: Any
 
 
 class Part(NamedTuple):
@@ -235,11 +235,11 @@ class Verification:
             CommandError: the target refuses a read.
         """
         if not self._template:
-            self._template = ["DUMP {0}", expiry_command(self._target, self._timeout)]
+            self._template = [expiry_command(self._target, self._timeout), "DUMP {0}"]
         replies = self._read([row[0] for row in rows], self._template, self._target)
         with closing(replies):
-            for row, dump, expiry in zip(rows, replies, replies, strict=False):
-                yield Pair(row, dump, expiry)
+            for row, expiry, dump in zip(rows, replies, replies, strict=False):
+                yield Pair(row, expiry, dump)
 
     def _read(self, keys: list[bytes], template: list[str], server: Server) -> Any:
         return iter_replies(keys, template, server=server, timeout=self._timeout)
@@ -270,10 +270,10 @@ class Verification:
     ) -> Iterator[tuple[Difference, set[int]]]:
         """Yield the differences of keys, and the digests of what the source has now."""
         originals = list(map(self._original, keys))
-        template = ["DUMP {0}", expiry_command(source, self._timeout)]
+        template = [expiry_command(source, self._timeout), "DUMP {0}"]
         with closing(self._read(originals, template, source)) as replies:
-            for key, original, dump, expiry in zip(keys, originals, replies, replies, strict=False):
-                rows = self._restorer.dumped_rows([dump, expiry], iter([original]))
+            for key, original, expiry, dump in zip(keys, originals, replies, replies, strict=False):
+                rows = self._restorer.dumped_rows([expiry, dump], iter([original]))
                 if not rows:
                     self.report.add_changed(key)
                 for pair in self._pairs(rows):

@@ -38,7 +38,7 @@ VALUE = b"\x00\x05hello"
 def test_version(version: int, target: int, valkey: bool, expected: int) -> None:
     """Only a version that the target refuses is changed."""
     restorer = Restorer(target, valkey=valkey, source_valkey=version == 80)
-    rows = restorer.dumped_rows([payload(VALUE, version), -1, None], iter([b"k"]))
+    rows = restorer.dumped_rows([-1, payload(VALUE, version), None], iter([b"k"]))
     assert rows == [(b"k", 0, payload(VALUE, expected))]
 
 
@@ -48,7 +48,7 @@ def test_every_damaged_byte() -> None:
     for at in range(len(whole)):
         changed = whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :]
         for damaged in (changed, whole[:at]):
-            rows = restorer.dumped_rows([whole, -1, damaged, -1, whole, -1], iter([b"a", b"b"]))
+            rows = restorer.dumped_rows([-1, whole, -1, damaged, -1, whole], iter([b"a", b"b"]))
             assert [row[0] for row in rows] == [b"a"]
             assert "key b'b': the value was damaged on its way here" in str(restorer.error)
 
@@ -56,14 +56,14 @@ def test_every_damaged_byte() -> None:
 @pytest.mark.parametrize(("value", "expiry"), [(None, -2), (payload(VALUE, 11), -2), (None, -1)])
 def test_missing_keys(value: bytes | None, expiry: int) -> None:
     restorer = Restorer(10, valkey=False, source_valkey=False)
-    assert restorer.dumped_rows([value, expiry], iter([b"k"])) == []
+    assert restorer.dumped_rows([expiry, value], iter([b"k"])) == []
     assert restorer.gone == 1
 
 
 def test_expired_keys() -> None:
     """RESTORE with REPLACE would delete such a key of the target."""
     restorer = Restorer(10, valkey=False, source_valkey=False)
-    assert restorer.dumped_rows([payload(VALUE, 10), 1], iter([b"k"])) == []
+    assert restorer.dumped_rows([1, payload(VALUE, 10)], iter([b"k"])) == []
     assert restorer.stored_rows([VALUE, VALUE], [0, 1], [b"a", b"b"]) == []
     assert (restorer.gone, restorer.error) == (3, None)
 
@@ -79,7 +79,7 @@ def test_expired_keys() -> None:
 )
 def test_other_replies(value: Any, expiry: Any, words: str) -> None:
     restorer = Restorer(10, valkey=False, source_valkey=False)
-    assert restorer.dumped_rows([value, expiry], iter([b"k"])) == []
+    assert restorer.dumped_rows([expiry, value], iter([b"k"])) == []
     assert str(restorer.error) == words
 
 
@@ -102,7 +102,7 @@ def test_value_of_a_file(client: redis.Redis) -> None:
 
 def test_keys_that_are_read_twice() -> None:
     restorer = Restorer(11, valkey=False, source_valkey=False, unique=True)
-    read = [payload(VALUE, 11), -1] * 3
+    read = [-1, payload(VALUE, 11)] * 3
     assert len(restorer.dumped_rows(read, iter([b"a", b"b", b"a"]))) == 2
-    assert restorer.dumped_rows(read, iter([b"b", b"a", b"c"])) == [(b"c", 0, read[0])]
+    assert restorer.dumped_rows(read, iter([b"b", b"a", b"c"])) == [(b"c", 0, read[1])]
     assert restorer.gone == 0
