@@ -139,6 +139,18 @@ def test_another_prefix(source: redis.Redis, target: redis.Redis) -> None:
     assert report.rows == 2
 
 
+def test_keys_that_have_the_new_prefix(
+    copy: Copy, source: redis.Redis, target: redis.Redis
+) -> None:
+    """Such a key and a renamed one may have the same name in the target."""
+    words = r"key b'zset[^']*' begins with the new prefix, .* with match='set:\*'"
+    with pytest.raises(fastresp.SourceError, match=words):
+        copy(source, target, rename="set:* -> zset:*", exists="replace")
+    assert target.type("zset:table") in (b"none", b"set")
+    copy(source, target, match="set:*", rename="set:* -> zset:*", exists="replace")
+    assert target.type("zset:table") == b"set"
+
+
 @pytest.mark.parametrize("rename", ["old:*", "old -> new", "a*b* -> c*", "a* -> b"])
 def test_a_wrong_prefix(source: redis.Redis, rename: str) -> None:
     with pytest.raises(ValueError, match="rename must be two prefixes, such as 'old:"):

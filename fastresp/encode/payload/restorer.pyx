@@ -18,7 +18,7 @@ from .layouts cimport layout_of
 import time
 
 from ...outcome.errors import CommandError, SourceError
-from ...outcome.messages import Message, shown_reply
+from ...outcome.messages import Hint, Message, shown_reply
 
 cdef enum:
     VERSION_BYTES = 2
@@ -146,9 +146,19 @@ cdef class Restorer:
             self.keys.prepare(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), 0)
             if self.keys.add() >= 0:
                 return None
-        if self.old is not self.new and key.startswith(self.old):
-            key = self.new + key[len(self.old):]
+        if self.old != self.new:
+            key = self.renamed(key)
         return key, 0 if expiry < 0 else expiry, payload
+
+    cdef bytes renamed(self, bytes key):
+        if key.startswith(self.old):
+            return self.new + key[len(self.old):]
+        if key.startswith(self.new):
+            old = self.old.decode(errors="replace")
+            text = f"key {shown(key)} begins with the new prefix, so a renamed key may replace it; "
+            advice = "copy only the keys to be renamed, with "
+            raise SourceError(Message(text, advice, Hint("match", old + "*")))
+        return key
 
     cdef bytes relabelled(self, bytes payload, bytes key):
         """Check the checksum of a payload; return the payload for the target."""

@@ -360,7 +360,8 @@ def copy(
         exists: what to do with a key that the target already has: ``"error"`` keeps it, and its
             copy fails with BUSYKEY; ``"skip"`` keeps it, and counts it in the report's
             ``existing``; ``"replace"`` replaces it.
-        rename: replace a prefix of keys: ``"old:* -> new:*"``. Other keys keep their names.
+        rename: replace a prefix of keys: ``"old:* -> new:*"``. Other keys keep their names; one
+            that begins with the new prefix is a SourceError, as a renamed key may replace it.
         field_ttl: what to do with the times to live of a hash's fields if the target does not
             support them: ``"keep"`` raises SourceError, ``"drop"`` drops them, and leaves out
             fields that have expired.
