@@ -7,6 +7,10 @@ from fastresp.encode.payload.stored_values import elements
 from fastresp.outcome.errors import SourceError
 
 SORTED_SETS = (3, 5, 12, 17)
+# How many words an item has, in values whose items have a name.
+ITEM_WORDS = {
+    2: 1, 20: 1, 3: 2, 5: 2, 12: 2, 17: 2, 4: 2, 9: 2, 13: 2, 16: 2, 22: 3, 24: 3, 25: 3,
+}  # fmt: skip
 STREAMS = (15, 19, 21)
 # The RDB version of a target, and whether it is Valkey.
 TARGETS = ((9, False), (10, False), (11, True), (12, False), (80, True))
@@ -29,16 +33,27 @@ def is_sound(kind: int, value: bytes | bytearray | memoryview) -> bool:
         try:
             converted = converter.converted(kind, value, check=True)
         except SourceError:
-            if found is not None:
+            if found is not None and has_sound_names(kind, found):
                 raise
             continue
         if found is None:
             assert kind == 7
-        elif converted is None:
+            continue
+        assert has_sound_names(kind, found)
+        if converted is None:
             assert converter.expired
         elif not converter.dropped and not converter.expired:
             assert same(kind, found, *converted)
     return found is not None
+
+
+def has_sound_names(kind: int, found: list[bytes]) -> bool:
+    """Return whether each name occurs once; in a listpack with expiries, in their order."""
+    if kind not in ITEM_WORDS:
+        return True
+    names = found[:: ITEM_WORDS[kind]]
+    expiries = [int(at) % 2**64 for at in found[2::3]] if kind == 25 else []
+    return len(set(names)) == len(names) and expiries == sorted(expiries)
 
 
 def same(kind: int, found: list[bytes], new_kind: int, value: bytes) -> bool:

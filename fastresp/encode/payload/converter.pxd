@@ -1,5 +1,6 @@
 from ...resp.buffer cimport Buffer
 from .decoding cimport Cursor
+from .duplicates cimport Keys
 from .encoding cimport Word
 from .stored_values cimport Elements
 
@@ -18,6 +19,7 @@ cdef class Converter:
     cdef readonly Py_ssize_t expired    # number of left out fields, which had expired
     cdef long long now                  # ms
     cdef Elements elements
+    cdef Keys names                     # the fields or members of the value being checked
     cdef Buffer out
     # Return the type for the target, or EXPIRED_VALUE; set ``value``, which is valid until the next
     # call and as long as the data. ``check`` is as in converted().
@@ -26,3 +28,4 @@ cdef class Converter:
     ) except -1
     cdef bint knows(self, int kind) noexcept nogil
     cdef bint can_pass(self, int kind, const char *data, Py_ssize_t size, bint check) except -1
+    cdef int check_names(self, int kind) except -1

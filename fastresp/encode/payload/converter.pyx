@@ -6,8 +6,10 @@ from libc.string cimport memcpy
 
 from ...resp.buffer cimport Buffer, append, capacity, make_room, put_copy, take_back
 from .decoding cimport (
+    INTSET,
     LISTPACK,
     LONG_SIZE,
+    NO_FORM,
     SHORT_SIZE,
     Cursor,
     Packed,
@@ -17,6 +19,7 @@ from .decoding cimport (
     read_number,
     read_stored,
 )
+from .duplicates cimport Keys
 from .encoding cimport (
     BINARY_SORTED_SET,
     ENTRY_ROOM,
@@ -57,6 +60,8 @@ cdef enum:
     START_BYTES = 65536
     # Memory for a converted value that is kept for the next value.
     KEPT_BYTES = 1048576
+    # The size of a table of names that is kept for the next value.
+    KEPT_NAMES = 4096
     # A listpack with an entry that is_disputed() has at least this number of bytes.
     DISPUTED_BYTES = 16384
     # What precedes such a text in its entry.
@@ -93,6 +98,7 @@ cdef class Converter:
         self.sizes = 0 if short_sizes is None else SHORT_SIZE if short_sizes else LONG_SIZE
         self.drops = field_ttl == "drop"
         self.elements = Elements()
+        self.names = Keys()
         self.out = Buffer(START_BYTES)
 
     def converted(self, int kind, const unsigned char[::1] data not None, *, bint check=False):
@@ -101,8 +107,9 @@ cdef class Converter:
         Args:
             kind: the type of the value: the first byte of a DUMP payload.
             data: the bytes of the value, without a payload's footer.
-            check: whether to check also a value that needs no conversion, down to each element. In
-                a file, no checksum protects a single value; servers trust a payload's checksum.
+            check: whether to check also a value that needs no conversion, down to each element, and
+                for duplicate fields or members. In a file, no checksum protects a single value;
+                servers trust a payload's checksum, and crash later if a compact form is damaged.
 
         Raises:
             SourceError: the value is damaged, or the target can't keep it.
@@ -151,6 +158,8 @@ cdef class Converter:
         if largest_text(kind, data, size) < DISPUTED_BYTES and not check or kind == MODULE_VALUE:
             return True
         if elements.open(kind, data, size):
+            if check and elements.form != INTSET and type_name(kind) in ("set", "zset", "hash"):
+                self.check_names(kind)
             with nogil:
                 while elements.next_item() == 1:
                     pass
@@ -162,6 +171,30 @@ cdef class Converter:
                 "store in different ways; the target's way is unknown, so copy this key by value"
             )
         return elements.node.disputed in (0, self.sizes)
+
+    cdef int check_names(self, int kind) except -1:
+        """Read the items up to the first one with a name that occurs before, or out of order.
+
+        Servers keep a listpack with expiries in their order; the fields without are last. A table
+        of names is limited: servers themselves find further duplicates, but not in compact forms.
+        """
+        cdef Elements elements = self.elements
+        cdef uint64_t expiry, last = 0
+        if self.names.room > KEPT_NAMES:
+            self.names = Keys()
+        self.names.forget()
+        while elements.next_item() == 1:
+            self.names.prepare(elements.item[0].text, elements.item[0].size, 0)
+            if self.names.add() >= 0:
+                elements.stop(b"a field or member that occurs twice")
+            elif elements.form != NO_FORM and self.names.count >= self.names.most:
+                elements.stop(b"a compact form with over a million fields or members")
+            elif kind == TIMED_HASH_LISTPACK:
+                expiry = <uint64_t>expiry_of(elements.item)     # the largest number if never
+                if expiry < last:
+                    elements.stop(b"a field that is not in the order of the times of expiry")
+                last = expiry
+        return 0
 
 
 cdef int put_stream(

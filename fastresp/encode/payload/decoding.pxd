@@ -443,6 +443,8 @@ cdef inline int read_entry(Packed *f, Stored *s) noexcept nogil:
     elif f.form == INTSET:
         s.text = NULL
         s.integer = read_integer_of(f.p, <int>f.before)
+        if f.entries and s.integer <= read_integer_of(f.p - f.before, <int>f.before):
+            sound = damaged(f, b"an intset that is not in ascending order")
         f.p += f.before
     else:
         sound = read_zipmap_entry(f, s)

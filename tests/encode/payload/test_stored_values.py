@@ -101,6 +101,7 @@ def test_every_encoding(servers: ExitStack, name: str, compression: str) -> None
         kinds.add(form)
         expected = {"zset": sorted, "stream": entries_of}.get(kind, lambda same: same)(value)
         assert as_contents(kind, form, elements(form, data)) == expected
+        assert converter(name, name).converted(form, data, check=True) == (form, data)
     assert kinds == {0, 2, 4, 5, 11} | KINDS[name]
 
 
@@ -226,6 +227,87 @@ def test_checks(check: bool) -> None:
         assert made.converted(20, damaged) == (20, damaged)
     with pytest.raises(SourceError, match="ends early"):
         made.converted(20, damaged[:9], check=check)
+
+
+TWICE = "a field or member that occurs twice"
+OUT_OF_ORDER = "not in the order of the times of expiry"
+ZIPLIST = b"\x15\x15\0\0\0\x12\0\0\0\4\0\0\1a\3\xf2\2\1a\3\xf3\xff"
+
+
+def expiring(*texts: bytes) -> bytes:
+    return bytes(8) + string(listpack(texts))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        (2, b"\3\1a\1b\1a", TWICE),
+        (2, b"\2\0017\xc0\7", TWICE),
+        (3, b"\2\1a\0011\1a\0012", TWICE),
+        (4, b"\2\1a\1b\1a\1c", TWICE),
+        (5, b"\2" + 2 * (b"\1a" + bytes(8)), TWICE),
+        (9, b"\x0c\2\1a\1\0b\1a\1\0c\xff", TWICE),
+        (12, ZIPLIST, TWICE),
+        (13, ZIPLIST, TWICE),
+        (16, string(listpack([b"a", b"1", b"a", b"2"])), TWICE),
+        (17, string(listpack([b"7", b"1", b"7", b"2"])), TWICE),
+        (20, string(listpack([b"%d" % (at % 300) for at in range(301)])), TWICE),
+        (24, bytes(8) + b"\2" + 2 * b"\0\1a\1b", TWICE),
+        (25, expiring(b"a", b"1", b"0", b"a", b"2", b"0"), TWICE),
+        (25, expiring(b"a", b"1", b"20", b"b", b"2", b"10"), OUT_OF_ORDER),
+        (25, expiring(b"a", b"1", b"0", b"b", b"2", b"10"), OUT_OF_ORDER),
+        (11, b"\x0c\2\0\0\0\2\0\0\0\1\0\1\0", "an intset that is not in ascending order"),
+        (11, b"\x0c\2\0\0\0\2\0\0\0\1\0\xff\xff", "an intset that is not in ascending order"),
+    ],
+)  # fmt: skip
+def test_checks_of_names(kind: int, value: bytes, message: str) -> None:
+    """Servers restore such a compact form, and crash at a later command."""
+    made = converter("redis-8.2", "redis-8.2")
+    for _ in range(2):
+        with pytest.raises(SourceError, match=message):
+            made.converted(kind, value, check=True)
+        assert made.converted(4, b"\2\1a\1b\1c\1d", check=True) is not None
+    with pytest.raises(SourceError, match=TWICE):
+        converter("valkey-9.1", "valkey-9.1").converted(22, b"\2" + 2 * EXPIRING[1:13], check=True)
+
+
+def test_check_of_all_names() -> None:
+    """Also of many names, in a time that is not quadratic."""
+    texts = [b"%d" % at for at in range(20_000)]
+    made = converter("valkey-9.1", "valkey-9.1")
+    for kind, value in ((20, listpack), (2, None)):
+        whole, again = (
+            string(value(each)) if value else length(len(each)) + b"".join(map(string, each))
+            for each in (texts, [*texts, b"7"])
+        )
+        assert made.converted(kind, whole, check=True) == (kind, whole)
+        with pytest.raises(SourceError, match=TWICE):
+            made.converted(kind, again, check=True)
+
+
+def test_order_of_expiries(servers: ExitStack) -> None:
+    """Redis keeps such a listpack in the order that is checked."""
+    client, source = started(servers, "redis-8.2"), Random(1)
+    made = converter("redis-8.2", "redis-8.2")
+    for round_ in range(200):
+        field = b"%d" % source.randrange(40)
+        at = int(time.time() * 1000) + 10 ** source.choice((5, 8, 11)) * source.randint(1, 5)
+        client.execute_command(
+            *source.choice(
+                [
+                    ("HSET", "hash", field, round_),
+                    ("HDEL", "hash", field),
+                    ("HPERSIST", "hash", "FIELDS", 1, field),
+                    ("HPEXPIREAT", "hash", at, "FIELDS", 1, field),
+                    ("HSETEX", "hash", "PXAT", at, "FIELDS", 1, field, round_),
+                    ("HSETEX", "hash", "KEEPTTL", "FIELDS", 1, field, round_),
+                ]
+            )
+        )
+        client.hset("hash", "other", 1)
+        form, value = dumped(client, b"hash")
+        assert made.converted(form, value, check=True) == (form, value)
+    assert form == 25 and {b"-1"} < set(elements(form, value)[2::3])
 
 
 @pytest.mark.slow
