@@ -7,6 +7,7 @@ from ..writer import ChunkWriter
 from .arrow import ArrowStream
 
 CHUNK_BYTES: Final[int]
+NO_TIME: Final[str]
 
 @disjoint_base
 class ColumnWriter(ChunkWriter):
