@@ -163,6 +163,11 @@ class ReadAhead:
         if self._thread != threading.get_ident():
             wait([self._reading], CLOSE_SECONDS)
 
+    def finalize(self) -> None:
+        """Close this in a finalizer: Ctrl-C ends the wait, and Python prints no traceback."""
+        with suppress(KeyboardInterrupt):
+            self.close()
+
     def _release(self) -> None:
         """Stop reading in a forked child, where the thread does not run."""
         self._changed = threading.Condition()  # the thread may hold the old lock

@@ -281,7 +281,7 @@ class TableColumns(Described):
         ahead = self._ahead = self._start()
         self.source_pass = ahead.source_pass
         self.unknown = self.source_pass.unknown
-        weakref.finalize(self, ahead.close)
+        weakref.finalize(self, ahead.finalize)
         return self._stream(ahead.schema, requested_schema)
 
     def following(self) -> object:
@@ -309,7 +309,7 @@ class TableColumns(Described):
 
     def _released(self) -> None:
         if not self._waiting:
-            self._ahead.close()
+            self._ahead.finalize()
 
 
 def import_optional(package: str, module: str | None = None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import time
 from pathlib import Path
@@ -59,3 +60,26 @@ def test_blocks_without_a_whole_row_are_read(tmp_path: Path, kind: str) -> None:
     row = b'"' + text + b'"\n' if kind == "csv" else b'{"name": "' + text + b'"}\n'
     path.write_bytes((b"name\n" if kind == "csv" else b"") + row * 20)
     assert pa.table(fastresp.read(path)).num_rows == 20
+
+
+def test_a_second_ctrl_c_while_reading_stops_prints_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After the first, the table is dropped, and a finalizer waits for the thread that reads."""
+    waits: list[object] = []
+    printed: list[object] = []
+
+    def interrupted(*arguments: object) -> None:
+        waits.append(arguments)
+        raise KeyboardInterrupt
+
+    with fastresp.read(Endless("csv"), format="csv") as table:  # type: ignore[arg-type]
+        reader = pa.RecordBatchReader.from_stream(table)
+        reader.read_next_batch()
+        with monkeypatch.context() as patches:
+            patches.setattr("fastresp.sources.files.read_ahead.wait", interrupted)
+            patches.setattr("sys.unraisablehook", printed.append)
+            del reader
+            gc.collect()
+    assert waits
+    assert not printed
