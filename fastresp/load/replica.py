@@ -15,7 +15,7 @@ import redis
 from ..outcome.errors import FastrespError, TransportError
 from ..outcome.messages import Hint, Message, message_of
 from ..outcome.report import counted
-from ..server.answers import Answers
+from ..server.answers import Answers, replica_advice
 from ..server.connection_setup import call
 from ..server.preflight import SampleCommand, preflight
 from ..server.reply_parser import fields_of, integer_of, parse_info, stats_of
@@ -129,8 +129,7 @@ class Replica:
         if info.get("cluster_enabled") == "1":
             yield "it is a node of a cluster", ""
         elif info.get("role") != "master":
-            primary = f"{info.get('master_host')}:{info.get('master_port')}"
-            yield "it is a replica", f"load into its primary {primary}"
+            yield "it is a replica", replica_advice(info)
         if info.get("connected_slaves", "0") != "0":
             noun = counted(int(info["connected_slaves"]), "replica")
             yield f"it has {noun}, whose data would be replaced", "run REPLICAOF NO ONE on each"

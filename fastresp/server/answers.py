@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -18,12 +19,15 @@ from .preflight import Rejection, Requirements, preflight
 from .reply_parser import fields_of, parse_info, texts_of
 
 __all__ = [
-    "Answers", "ClosedAt", "ask", "ask_topology", "is_clustered", "tell_unknown",
+    "Answers", "ClosedAt", "ask", "ask_topology", "is_clustered", "replica_advice",
+    "tell_unknown",
 ]  # fmt: skip
 
 # The minimum proto-max-bulk-len of a server. Source: config.c.
 MIN_BULK_BYTES = 1 << 20
 BULK_LIMIT = "proto-max-bulk-len"
+# Seconds to wait for the primary of a replica to accept a connection.
+PRIMARY_TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -219,12 +223,34 @@ def _check_state(info: dict[str, str], address: str, *, reading: bool) -> None:
     """Raise TransportError if the server is a replica, or is loading its data."""
     replica = info.get("role") == "slave" and info.get("slave_read_only") == "1"
     if replica and not reading:
-        raise TransportError(
-            f"{address} is a read-only replica; load into its primary "
-            f"{info.get('master_host')}:{info.get('master_port')}"
-        )
+        raise TransportError(f"{address} is a read-only replica; {replica_advice(info)}")
     if info.get("loading") == "1":
         raise TransportError(f"{address} is still loading its data from disk; try again later")
+
+
+def replica_advice(info: dict[str, str]) -> str:
+    """Return what to do about a replica with these fields of INFO.
+
+    A killed load by replication leaves a replica of a port that nobody listens on. While such a
+    load runs, nobody listens either, but the server receives data.
+    """
+    host, port = info.get("master_host"), info.get("master_port")
+    down = info.get("master_link_status") == "down" and info.get("master_sync_in_progress") == "0"
+    if down and host and port and not _listens(host, port):
+        return (
+            f"its primary {host}:{port} can't be reached, so a load by replication may have been "
+            "killed; if so, send the replica REPLICAOF NO ONE"
+        )
+    return f"load into its primary {host}:{port}"
+
+
+def _listens(host: str, port: str) -> bool:
+    """Return whether a connection to this address, which a server has named, can be opened."""
+    try:
+        socket.create_connection((host, int(port)), PRIMARY_TIMEOUT_S).close()
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def tell_unknown(address: str, unknown: Collection[str]) -> None:

@@ -18,8 +18,10 @@ from typing import Any
 
 import pytest
 import redis
+from certificates import write_certificates
 from click.testing import CliRunner
 from local_cluster import free_port
+from needed import lacking
 from test_rdb_file import commands
 from twice import SERVERS, debugged
 
@@ -232,6 +234,29 @@ def test_settings_are_refused(target: redis.Redis, setting: str, value: str) -> 
     check_refused(target, f"its {setting} is {value}, so .*; run CONFIG SET {setting} ")
 
 
+def test_replication_with_tls_is_refused(
+    start_server: Callable[..., LocalServer], tmp_path: Path
+) -> None:
+    try:
+        server = start_server("--tls-replication", "yes", *write_certificates(tmp_path))
+    except TransportError as error:
+        lacking(f"the server was built without TLS: {error}")
+    with pytest.raises(TransportError, match=r"its tls-replication is yes, so .* no certificate"):
+        fastresp.mass_insert(rows(), HASHES, server.url, mode="replicate")
+
+
+@pytest.mark.slow
+def test_search_indexes_are_refused(module_server: LocalServer) -> None:
+    with redis.Redis.from_url(module_server.url, protocol=2) as client:
+        client.flushall()
+        client.execute_command("FT.CREATE", "idx", "SCHEMA", "name", "TEXT")
+        try:
+            with pytest.raises(TransportError, match="search indexes, which would be deleted"):
+                fastresp.mass_insert(rows(), HASHES, module_server.url, mode="replicate")
+        finally:
+            client.execute_command("FT.DROPINDEX", "idx")
+
+
 def test_functions_are_refused(target: redis.Redis) -> None:
     library = "#!lua name=lib\nredis.register_function('f', function() return 1 end)"
     target.function_load(library)
@@ -291,6 +316,64 @@ def test_clusters_are_refused(start_server: Callable[..., LocalServer]) -> None:
             time.sleep(0.05)
     with pytest.raises(TransportError, match="it is a node of a cluster; use mode='serialize'"):
         fastresp.mass_insert(rows(), HASHES, f"redis://127.0.0.1:{port}", mode="replicate")
+
+
+LEFT_OVER = (
+    r"its primary 127\.0\.0\.1:\d+ can't be reached, so a load by replication may have been "
+    "killed; if so, send the replica REPLICAOF NO ONE"
+)
+
+
+@pytest.mark.parametrize("mode", ["replicate", "serialize"])
+def test_replicas_of_a_killed_load_are_recognised(target: redis.Redis, mode: Any) -> None:
+    target.replicaof("127.0.0.1", free_port())
+    with pytest.raises(TransportError, match=f"is a read-only replica; {LEFT_OVER}"):
+        replicate(target, rows(), mode=mode)
+    target.config_set("replica-read-only", "no")
+    with pytest.raises(TransportError, match=f"it is a replica; {LEFT_OVER}, or use mode="):
+        replicate(target, rows())
+    target.replicaof("NO", "ONE")
+
+
+def test_replicas_of_a_running_load_are_not_taken_for_left_over(target: redis.Redis) -> None:
+    def during() -> Iterator[dict[str, Any]]:
+        for row in rows(30_000, 100):
+            if row["id"] == 29_000:
+                assert target.info("replication")["master_link_status"] == "down"
+                with pytest.raises(TransportError, match="read-only replica; load into its"):
+                    replicate(target, rows())
+            yield row
+
+    assert replicate(target, during()).keys == 30_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_killed_programs_leave_an_empty_replica(target: redis.Redis, number: int) -> None:
+    code = (
+        "import fastresp, sys, time\n"
+        "def rows():\n"
+        "    for n in range(100_000):\n"
+        "        yield n, 'x' * 100\n"
+        "    time.sleep(60)\n"
+        "fastresp.mass_insert(rows(), 'SET {0} {1}', sys.argv[1], mode='replicate')\n"
+    )
+    handled = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
+    for start, status in ((f"import sys\n{handled}", 143), ("", -number)):
+        if number == signal.SIGTERM or not start:
+            process = subprocess.Popen([sys.executable, "-c", start + code, url_of(target)])
+            while not target.info("replication").get("master_sync_in_progress"):
+                time.sleep(0.01)
+            process.send_signal(number)
+            assert process.wait() == status
+            assert target.info("replication")["role"] == ("master" if start else "slave")
+    while target.info("replication")["master_sync_in_progress"]:
+        time.sleep(0.01)
+    with pytest.raises(TransportError, match=LEFT_OVER):
+        replicate(target, rows())
+    assert target.dbsize() == 0
+    target.replicaof("NO", "ONE")
+    assert replicate(target, rows()).keys == 5000
 
 
 def test_options_are_refused(target: redis.Redis, tmp_path: Path) -> None:
