@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from typing import TypeAlias
 
 from ..encode.payload.restorer import Restorer
+from ..outcome.errors import SourceError
 
-__all__ = ["Entries", "EntryRow"]
+__all__ = ["Entries", "EntryRow", "in_parts"]
+
+# A part of the rows has up to this number of keys, or of bytes of payloads.
+PART_KEYS = 2_000
+PART_BYTES = 8 << 20
 
 # A key, the time of its expiry in ms since 1970 (0 for none), and the payload of its value.
 EntryRow: TypeAlias = tuple[bytes, int, bytes]
@@ -70,3 +75,19 @@ class Entries:
         if self._reading is not None:
             with suppress(ValueError):  # another thread is reading a row
                 self._reading.close()
+
+
+def in_parts(rows: Iterable[EntryRow]) -> Generator[list[EntryRow], None, None]:
+    """Yield rows in lists of limited size; a SourceError is raised after the rows before it."""
+    part, size = list[EntryRow](), 0
+    try:
+        for row in rows:
+            part.append(row)
+            size += len(row[2])
+            if len(part) >= PART_KEYS or size >= PART_BYTES:
+                yield part
+                part, size = [], 0
+    except SourceError:
+        yield part
+        raise
+    yield part

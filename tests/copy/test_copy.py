@@ -20,7 +20,10 @@ from server_programs import WHEEL_SERVERS, located
 import fastresp
 import fastresp.aio
 from fastresp.cli.demo.methods import debug_options
+from fastresp.encode.payload.restorer import Restorer
+from fastresp.load.copying.changed_entries import ChangedEntries
 from fastresp.server.local_server import LocalServer
+from fastresp.sources.entries import Entries
 
 # Hashes whose fields expire: the target knows no such type.
 EXPIRING = ("hash:expiring", "hash:expiring table")
@@ -376,6 +379,32 @@ def test_changed_keys(copy: Copy, source: redis.Redis, target: redis.Redis) -> N
     copied = copy(source, target, **renamed).rows
     report = copy(source, target, exists="replace", changed=True, **renamed)
     assert (report.rows, report.unchanged) == (0, copied)
+
+
+class Large(Entries):
+    """Keys with large values, and an error after them."""
+
+    read = 0
+
+    def _read(self) -> Iterator[list[tuple[bytes, int, bytes]]]:
+        self.restorer = Restorer(10, valkey=False, source_valkey=False)
+        for self.read in range(1, 33):
+            yield [(b"%d" % self.read, 0, bytes(1 << 20))]
+        raise fastresp.SourceError("lost")
+
+
+def test_changed_keys_are_read_in_parts(target: redis.Redis) -> None:
+    """Not more than 8 MiB of values wait for the target; an error comes after all rows."""
+    large = Large()
+    changed = ChangedEntries(large, target, timeout=9)
+    changed.open()
+    changed.restorer = Restorer(10, valkey=False, source_valkey=False)
+    found = []
+    with pytest.raises(fastresp.SourceError, match="lost"):
+        for row in changed:
+            found.append(row[0])
+            assert large.read - len(found) < 8
+    assert len(found) == 32
 
 
 def test_changed_needs_replace(source: redis.Redis, target: redis.Redis) -> None:

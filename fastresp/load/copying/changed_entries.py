@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing
+from itertools import chain
 from typing import Any
 
 from ...encode.payload.restorer import Restorer
@@ -14,7 +14,7 @@ from ...outcome.messages import message_of
 from ...replies.expiries import expiry_command
 from ...server.preflight import Requirements
 from ...server.settings import Server, ServerLike, as_server
-from ...sources.entries import Entries, EntryRow
+from ...sources.entries import Entries, EntryRow, in_parts
 from .server_entries import DUMP, read_values
 
 __all__ = ["ChangedEntries"]
@@ -62,25 +62,21 @@ class ChangedEntries(Entries):
         self._entries.prepare(restorer)
 
     def _read(self) -> Generator[list[EntryRow], None, None]:
-        read: deque[EntryRow] = deque()
-
-        def keys() -> Iterator[bytes]:
-            for row in self._entries:
-                read.append(row)
-                yield row[0]
-
-        values = read_values(self._target, self._template, keys(), self._timeout)
-        with closing(values):
+        for rows in filter(None, in_parts(self._entries)):
             try:
-                for replies in values:
-                    rows = [read.popleft() for _ in range(len(replies) // 2)]
-                    pairs = zip(rows, replies[::2], replies[1::2], strict=True)
-                    changed = [row for row, *stored in pairs if not is_equal(row, *stored)]
-                    self.unchanged += len(rows) - len(changed)
-                    yield changed
+                changed = self._changed(rows)
             except (TransportError, CommandError) as error:
                 text = f"can't read the target at {self._target}: {message_of(error)}"
                 raise TransportError(text) from error
+            self.unchanged += len(rows) - len(changed)
+            yield changed
+
+    def _changed(self, rows: list[EntryRow]) -> list[EntryRow]:
+        keys = iter([row[0] for row in rows])
+        with closing(read_values(self._target, self._template, keys, self._timeout)) as values:
+            replies = chain.from_iterable(values)
+            pairs = zip(rows, replies, replies, strict=True)
+            return [row for row, *stored in pairs if not is_equal(row, *stored)]
 
     def close(self) -> None:
         """Stop reading."""

@@ -20,7 +20,7 @@ from ...outcome.report import counted
 from ...replies.expiries import expiry_command
 from ...replies.iter_replies import iter_replies
 from ...server.settings import Server
-from ...sources.entries import Entries, EntryRow
+from ...sources.entries import Entries, EntryRow, in_parts
 from ...sources.files.rdb import type_of
 from ...transports.driver import Blocking, Steps
 from ..verifying.report import Difference, VerifyReport, max_share
@@ -28,9 +28,8 @@ from .server_entries import ServerEntries
 
 __all__ = ["CopiedKeys", "CopyVerifyReport", "Sample", "Verification"]
 
-# A step compares this number of keys, or this number of bytes of payloads.
+# A step rechecks this number of keys.
 STEP_KEYS = 2_000
-STEP_BYTES = 8 << 20
 # Seconds to wait before differences are rechecked.
 PAUSE_S = 0.3
 # The comparison stops when this number of keys differ.
@@ -182,9 +181,10 @@ class Verification:
         self._original = original
         self._timeout = timeout
         self._sample = sample
-        self._rows = iter(entries)
+        rows = iter(entries)
         if not isinstance(entries, ServerEntries):  # which reads only the sample
-            self._rows = filter(lambda row: sample.has(row[0]), self._rows)
+            rows = filter(lambda row: sample.has(row[0]), rows)
+        self._parts = in_parts(rows)
         self._template: list[str] = []
         # The first differences, by the keys in the target.
         self._candidates: dict[bytes, Difference] = {}
@@ -211,12 +211,7 @@ class Verification:
 
     def _compare_next(self) -> bool:
         """Compare some keys; return whether there may be more."""
-        rows, size = [], 0
-        for row in self._rows:
-            rows.append(row)
-            size += len(row[2])
-            if len(rows) >= STEP_KEYS or size >= STEP_BYTES:
-                break
+        rows = next(self._parts, [])
         for pair in self._pairs(rows):
             self.report.rows_compared += 1
             self.report.values += 1 + bool(pair.row[1])
