@@ -36,6 +36,13 @@ def test_to_a_cluster_and_back(cluster: LocalCluster, client: redis.Redis) -> No
 
 
 @pytest.mark.few(1)
+def test_a_cluster_is_not_replicated(cluster: LocalCluster, client: redis.Redis) -> None:
+    reason = "is a node of a cluster; leave out from_replica"
+    with pytest.raises(fastresp.SourceError, match=reason):
+        fastresp.copy(cluster.url, client, from_replica=True)
+
+
+@pytest.mark.few(1)
 def test_following(cluster: LocalCluster, client: redis.Redis) -> None:
     """Commands over several keys, and transactions, are applied key by key."""
     client.config_set("repl-diskless-sync-delay", 0)

@@ -132,13 +132,11 @@ def test_tls_and_a_user_with_few_permissions(
 
 
 def test_sources_that_refuse(start_server: StartServer, server: LocalServer) -> None:
-    node = start_server("--cluster-enabled", "yes")
     without = start_server("--rename-command", "PSYNC", "")
     replica = start_server("--replicaof", "127.0.0.1", "1")
     for url, reason in (
         (without.url, "it does not offer replication.*leave out from_replica to copy with SCAN"),
         (replica.url, "NOMASTERLINK.*copy from the primary"),
-        (node.url, "is a node of a cluster; leave out from_replica"),
     ):
         with pytest.raises(fastresp.SourceError, match=reason):
             fastresp.copy(url, server.url, from_replica=True)
