@@ -22,7 +22,11 @@ from test_from_replica import SERVERS, two_servers
 
 import fastresp
 from fastresp.cli.exit_codes import Exit
+from fastresp.load.copying.following import Following
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import Options
+from fastresp.server.settings import Server
+from fastresp.sources.replica_stream import ReplicaStream
 
 OPTIONS = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"]
 StartServer = Callable[..., LocalServer]
@@ -324,3 +328,93 @@ def test_interrupted(
 def test_options(server: LocalServer, options: dict[str, object], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         fastresp.copy(server.url, server.url, **options)
+
+
+def test_a_source_that_is_a_replica(
+    two: tuple[LocalServer, redis.Redis, redis.Redis], start_server: StartServer, port: int
+) -> None:
+    """Its stream begins in the database that its primary selected earlier."""
+    primary = start_server(*OPTIONS, "--port", str(port))
+    source, client, copied = two
+    with redis.Redis.from_url(primary.url) as writing:
+        client.execute_command("REPLICAOF", "127.0.0.1", port)
+        writing.set("before", 1)
+        assert wait_for(lambda: client.exists("before"))
+        with following(source, copied) as errors:
+            writing.set("after", 1)
+            assert wait_for(lambda: errors or copied.exists("after"))
+    assert (errors, sorted(copied.keys())) == ([], [b"after", b"before"])
+
+
+def test_a_source_that_restarts(two: tuple[LocalServer, redis.Redis, redis.Redis]) -> None:
+    source, client, copied = two
+    with following(source, copied) as errors:
+        source.stop()
+        source.start()
+        client.set("after", 1)
+        assert wait_for(lambda: errors)
+    assert "no longer has the commands after replication offset" in str(errors[0])
+
+
+def test_error_replies_on_the_command_line(
+    two: tuple[LocalServer, redis.Redis, redis.Redis],
+) -> None:
+    source, client, copied = two
+    target = f"unix://{copied.get_connection_kwargs()['path']}"
+    client.set("a", 1)
+    command = [*PROGRAM, "copy", source.url, target, "--from-replica", "--follow", "--json"]
+    with preloaded.Popen(command, stdout=PIPE, stderr=PIPE, text=True) as process:
+        assert wait_for(lambda: copied.exists("a"))
+        copied.set("list", "text")
+        client.rpush("list", 1)
+        output, _ = process.communicate(timeout=30)
+    found = json.loads(output)
+    assert process.returncode == found["exit_code"] != Exit.OK
+    assert found["errors_by_code"] == {"WRONGTYPE": 1}
+
+
+@pytest.mark.parametrize("name", ["CONFIG", "SHUTDOWN", "NOSUCHCOMMAND"])
+def test_commands_that_do_not_write_or_are_unknown(
+    two: tuple[LocalServer, redis.Redis, redis.Redis], name: str
+) -> None:
+    """They never reach the target, whatever a source sends."""
+    source, _, copied = two
+    options = Options(server=copied)
+    stream = ReplicaStream(Server(source.url), 5)
+    applied = Following(stream, options, fastresp.Report("socket"), None, 0, None)
+    with pytest.raises(fastresp.SourceError, match=f"the source ran {name} before"):
+        applied._commands_of(name.encode(), [name.encode(), b"x"])
+    assert applied._commands_of(b"SET", [b"SET", b"a", b"1"]) == [[b"SET", b"a", b"1"]]
+    unknown = Following(stream, options, fastresp.Report("socket"), None, -1, None)
+    with pytest.raises(fastresp.SourceError, match="ran SET in an unknown database"):
+        unknown._commands_of(b"SET", [b"SET", b"a", b"1"])
+
+
+def test_keys_of_other_databases_are_said(
+    two: tuple[LocalServer, redis.Redis, redis.Redis], caplog: pytest.LogCaptureFixture
+) -> None:
+    source, _, copied = two
+    with redis.Redis.from_url(f"{source.url}?db=2") as second:
+        second.mset({"a": 1, "b": 2})
+    with caplog.at_level(logging.WARNING, "fastresp"):
+        fastresp.copy(source.url, copied, from_replica=True)
+    assert [each.getMessage() for each in caplog.records] == [
+        f"{source.socket}: 2 keys of other databases not copied"
+    ]
+
+
+def test_keys_that_were_not_copied_are_not_followed(
+    two: tuple[LocalServer, redis.Redis, redis.Redis],
+) -> None:
+    source, client, copied = two
+    client.set("a", 1)
+    copied.set("a", 2)
+    options = {"from_replica": True, "follow": True, "until_lag": 0}
+    with pytest.raises(fastresp.LoadErrors):
+        fastresp.copy(source.url, copied, on_error="collect", **options)
+    with pytest.raises(ValueError, match="can't be followed"):
+        fastresp.copy(source.url, copied, exists="skip", **options)
+    client.acl_setuser("copier", enabled=True, nopass=True, commands=["+@all", "-info"])
+    url = source.url.replace("unix://", "unix://copier:x@")
+    with pytest.raises(fastresp.SourceError, match=r"\+info"):
+        fastresp.copy(url, copied, exists="replace", **options)

@@ -115,3 +115,20 @@ def test_another_history(two: Two) -> None:
     copied.set(KEY, "nonsense")
     with pytest.raises(fastresp.CheckpointError, match="is damaged: delete the key"):
         follow(source.url, target.url, checkpoint=resumed)
+
+
+def test_a_refused_command_is_not_passed_over(two: Two) -> None:
+    source, target, client, copied = two
+
+    def show(report: fastresp.Report) -> None:
+        if report.offset is not None and not client.exists("list"):
+            copied.set("list", "text")
+            client.rpush("list", 1)
+
+    with pytest.raises(fastresp.LoadErrors, match="WRONGTYPE") as caught:
+        follow(source.url, target.url, checkpoint=NAME, progress=show)
+    assert "applied to replication offset" in "".join(caught.value.__notes__)
+    copied.delete("list")
+    resumed = fastresp.Checkpoint(NAME, resume=True)
+    with pytest.raises(fastresp.CheckpointError, match="refused a command, so it differs"):
+        follow(source.url, target.url, checkpoint=resumed)

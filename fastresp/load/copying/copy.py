@@ -113,6 +113,9 @@ class CopyOptions(Options):
             self._check("until_lag", type(self.until_lag) is int and self.until_lag >= 0, "bytes")
             if not self.follow:
                 raise ValueError(Message(Hint("until_lag"), " needs ", Hint("follow", True)))
+        if self.follow and self.exists == "skip":
+            text = "exists 'skip' leaves keys that differ, so they can't be followed; use 'replace'"
+            raise ValueError(Message(text))
         if self.follow and not self.from_replica:
             raise ValueError(Message(Hint("follow"), " needs ", Hint("from_replica", True)))
         for name in ("match", "type", "rename", "verify"):
@@ -427,9 +430,11 @@ def _copy_and_follow(entries: Entries, target: ServerLike, options: CopyOptions)
         stored = StoredFollowing(kept, target, options.timeout)
     with closing(entries.stream) as stream:
         place = None if stored is None else stored.begin()
-        if place is None:
-            report = run(_copying(entries, options, choose))
-        else:
-            report = Report("socket")
+        if stored is not None and place is not None:
+            report, database = Report("socket"), stored.database
             stream.open(place)
-        return Following(stream, options, report, options.until_lag, stored).run()
+        else:
+            report = run(_copying(entries, options, choose))
+            report.raise_for_errors()  # the target has no copy to keep up to date
+            database = entries.database
+        return Following(stream, options, report, options.until_lag, database, stored).run()

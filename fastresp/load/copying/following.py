@@ -12,8 +12,8 @@ from typing import Any
 
 import redis
 
-from ...outcome.errors import CheckpointError, FastrespError, SourceError
-from ...outcome.messages import Hint, Message, shown_reply
+from ...outcome.errors import CheckpointError, FastrespError, LoadErrors, SourceError
+from ...outcome.messages import Hint, Message, shown_reply, visible
 from ...outcome.report import Report
 from ...replies.iter_replies import iter_replies
 from ...resp.read import RawReplies, ReplyReader
@@ -34,8 +34,10 @@ __all__ = ["Following", "StoredFollowing"]
 ASKED_S = 0.5
 # The number of offsets to remember, to compute the lag in seconds.
 OFFSETS_KEPT = 3600
-# The value of a checkpoint until the snapshot is copied, and later: ID, offset and database.
+# The value of a checkpoint until the snapshot is copied, after the target has refused a command,
+# and otherwise: ID, offset and database.
 BEGUN = b"snapshot"
+DIVERGED = b"diverged"
 STORED = re.compile(rb"([0-9a-zA-Z]{1,64}) (\d{1,18}) (-1|\d{1,9})")
 # Commands that change whole databases, or several.
 OF_DATABASES = {b"FLUSHALL", b"FLUSHDB", b"SWAPDB", b"MOVE"}
@@ -57,6 +59,7 @@ class Following:
         options: the options of the copy; ``server`` is the target.
         report: the report of the snapshot's copy.
         until_lag: end when the target is this number of bytes behind; None to follow until Ctrl-C.
+        database: the database of the next command; -1 if unknown, until the source selects one.
         stored: where the place in the source's history is stored; None for nowhere.
 
     Raises:
@@ -69,24 +72,27 @@ class Following:
         options: Options,
         report: Report,
         until_lag: int | None,
+        database: int,
         stored: StoredFollowing | None,
     ) -> None:
         self._stream = stream
         self._report = report
         self._until_lag = until_lag
         self._progress = options.progress
-        # After an error reply, the target differs from the source, so it ends the copy.
-        on_error = "stop" if options.on_error == "raise" else options.on_error
-        self._options = replace(options, connections=1, on_error=on_error, progress=None)
-        target = as_server(options.server, Requirements(nodes=True))
-        self._cluster = target.ask(options.timeout).cluster
+        # After an error reply or a lost command, the target differs, so they end the copy.
+        self._options = replace(
+            options, connections=1, on_error="stop", retry="never", progress=None
+        )
+        self._target = as_server(options.server, Requirements(nodes=True))
+        self._cluster = self._target.ask(options.timeout).cluster
+        self._writes: dict[bytes, bool] = {}  # whether the target knows a command, and it writes
         self._stored = stored
         if self._cluster and stored is not None:
             text = "the target is a cluster, whose nodes can't store a common place; leave out "
             raise ValueError(Message(text, Hint("checkpoint")))
-        self._lag = Lag(stream.server)
+        self._lag = Lag(stream)
         self._offset = self._read = stream.applied
-        self._database = stored.database if stored is not None else -1
+        self._database = database
         self._wanted = int(stream.server.settings.get("db") or 0)
         self._transaction: list[list[bytes]] | None = None
         self._reader, self._sizes = ReplyReader(), RawReplies()
@@ -100,6 +106,16 @@ class Following:
             SourceError: the source was lost, or ran a command that can't be applied.
             LoadErrors, TransportError: the target refused a command, or was lost.
         """
+        try:
+            return self._follow()
+        except FastrespError as error:
+            text = f"fastresp: later commands were applied to replication offset {self._offset:,}"
+            error.add_note(text)
+            if self._stored is not None and isinstance(error, LoadErrors):
+                self._stored.diverge()
+            raise
+
+    def _follow(self) -> Report:
         with (
             closing(self._lag),
             reporting(self._progress, ()) as show,
@@ -114,11 +130,15 @@ class Following:
                         self._apply(block, load)
                 if show is not None:
                     show(self._with_lag(load.report))
+        self._report = replace(
+            self._report, restarts=[*self._report.restarts, *load.report.restarts]
+        )
         return self._with_lag(self._report)
 
     def _is_close_enough(self) -> bool:
         asked = self._lag.update(self._offset)
-        return asked and self._until_lag is not None and (self._lag.bytes or 0) <= self._until_lag
+        lag = self._lag.bytes if asked else None
+        return lag is not None and self._until_lag is not None and lag <= self._until_lag
 
     def _with_lag(self, report: Report) -> Report:
         return replace(
@@ -157,11 +177,13 @@ class Following:
         for each in commands:
             load.write(each)
         load.flush()
+        load.report.raise_for_errors()
 
     def _name_of(self, command: Any) -> bytes:
-        if not (isinstance(command, list) and command and isinstance(command[0], bytes)):
+        if not isinstance(command, list) or {*map(type, command)} != {bytes}:
             raise self._refusal(shown_reply(command))
-        return command[0].upper()
+        name: bytes = command[0].upper()
+        return name
 
     def _commands_of(self, name: bytes, command: list[bytes]) -> list[list[bytes]]:
         """Return what to send for a command; within a transaction, nothing before EXEC."""
@@ -197,6 +219,8 @@ class Following:
         Raises:
             SourceError: it changes more than that.
         """
+        if self._database < 0:
+            raise self._refusal(f"{name.decode()} in an unknown database")
         ours = self._database == self._wanted
         if not ours:
             self._tell("commands of other databases")
@@ -205,7 +229,22 @@ class Following:
         other = name == b"COPY" and b"DB" in map(bytes.upper, command[3:])
         if other or (name in OF_DATABASES and (ours or name != b"FLUSHDB")):
             raise self._refusal(name.decode())
-        return ours and name not in NOT_OF_KEYS
+        if not ours or name in NOT_OF_KEYS:
+            return False
+        if not self._is_write(name):
+            raise self._refusal(name.decode())
+        return True
+
+    def _is_write(self, name: bytes) -> bool:
+        """Return whether the target knows a command that changes keys."""
+        if name not in self._writes:
+            [[found]] = iter_replies(
+                [(b"COMMAND", b"INFO", name)],
+                server=self._target.any_node(),
+                timeout=self._options.timeout,
+            )
+            self._writes[name] = bool(found) and b"write" in map(_flag, found[2])
+        return self._writes[name]
 
     def _tell(self, what: str) -> None:
         if what not in self._told:
@@ -214,9 +253,14 @@ class Following:
 
     def _refusal(self, command: str) -> SourceError:
         return SourceError(
-            f"the source ran {command} before replication offset {self._read:,}, which can't be "
-            "applied to the copied database alone; copy again"
+            f"the source ran {visible(command)} before replication offset {self._read:,}, which "
+            "can't be applied to the copied database of the target; copy again"
         )
+
+
+def _flag(reply: Any) -> bytes:
+    """Return a flag of COMMAND INFO, which is a status or a string."""
+    return reply.encode() if isinstance(reply, str) else b"%b" % reply
 
 
 class StoredFollowing:
@@ -256,6 +300,9 @@ class StoredFollowing:
         if not self._checkpoint.resumes:
             how = f"{name} exists; resume it with ", Hint("resume", True), ", or discard it with "
             raise CheckpointError(Message(*how, clear))
+        if text == DIVERGED:
+            reason = ": the target refused a command, so it differs; begin again with "
+            raise CheckpointError(Message(name, reason, clear))
         if text == BEGUN:
             reason = ": the snapshot was not copied completely, so the target may have keys that "
             advice = "the source has deleted meanwhile; empty the target, and begin again with "
@@ -265,6 +312,10 @@ class StoredFollowing:
             raise CheckpointError(f"{name} is damaged: delete the key {self._key.decode()}")
         self.database = int(found[3])
         return Place(found[1].decode(), int(found[2]))
+
+    def diverge(self) -> None:
+        """Store that the target differs from the source, so that the copy can't be resumed."""
+        self._run(b"SET", self._key, DIVERGED)
 
     def transaction(
         self, commands: list[list[bytes]], place: Place, database: int
@@ -287,10 +338,11 @@ class Lag:
         seconds: how long ago the source had the state of the target; None if unknown.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, stream: ReplicaStream) -> None:
         self.bytes: int | None = None
         self.seconds: float | None = None
-        self._server = server
+        self._stream = stream
+        self._server = stream.server
         self._connection: Any = None
         self._asked = 0.0
         self._offsets: deque[tuple[float, int]] = deque(maxlen=OFFSETS_KEPT)
@@ -303,6 +355,7 @@ class Lag:
         self._asked = now
         offset = self._ask()
         if offset is None:
+            self.bytes = self.seconds = None
             return False
         self._offsets.append((now, offset))
         while len(self._offsets) > 1 and self._offsets[1][1] <= applied:
@@ -312,12 +365,13 @@ class Lag:
         return True
 
     def _ask(self) -> int | None:
-        """Return the replication offset of the source; None if it can't be reached."""
+        """Return the replication offset of the source; None if it has another history now."""
         try:
             if self._connection is None:
                 self._connection = self._server.connect(ASK_TIMEOUT_S)
             info = parse_info(call(self._connection, "INFO", "replication"))
-            return int(info["master_repl_offset"])
+            same = info["master_replid"] == self._stream.replication_id
+            return int(info["master_repl_offset"]) if same else None
         except redis.ResponseError as error:
             advice = "allow it with ACL SETUSER ... +info, to know how far the copy is behind"
             raise SourceError(f"{self._server}: {error} ({advice})") from error

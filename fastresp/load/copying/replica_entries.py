@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator
 from contextlib import suppress
 
 from ...outcome.errors import CommandError, SourceError, TransportError
 from ...outcome.messages import Hint, Message, joined_names, message_of
+from ...outcome.report import counted
 from ...replies.iter_replies import iter_replies
 from ...server.preflight import Requirements
 from ...server.settings import Server, ServerLike
@@ -30,6 +32,7 @@ class ReplicaEntries(Entries):
         follow: whether the commands after the snapshot are wanted.
 
     Attributes:
+        database: the database of the first command after the snapshot; -1 if unknown.
         stream: the connection; the caller must close it if ``follow`` is set.
 
     Raises:
@@ -53,6 +56,7 @@ class ReplicaEntries(Entries):
         self._type = type
         self._timeout = timeout
         self._follow = follow
+        self.database = -1
         self.stream = ReplicaStream(self.server, timeout, follow=follow)
 
     def __repr__(self) -> str:
@@ -70,6 +74,8 @@ class ReplicaEntries(Entries):
             if answers.cluster:
                 cause = f"{self.server} is a node of a cluster; leave out "
                 raise SourceError(Message(cause, Hint("from_replica"), " to copy it with SCAN"))
+            if self._follow:
+                self._check_info()
             if self._match is None and self._type is None:
                 with suppress(CommandError):  # the user lacks permission
                     [self.rows] = iter_replies(
@@ -78,6 +84,14 @@ class ReplicaEntries(Entries):
         except TransportError as error:
             text = f"can't read the source at {self.server}: "
             raise SourceError(Message(text, message_of(error))) from error
+
+    def _check_info(self) -> None:
+        """Check that the user may ask how far the source is ahead."""
+        try:
+            [*iter_replies([("INFO", "replication")], server=self.server, timeout=self._timeout)]
+        except CommandError as error:
+            advice = "to follow, allow it with ACL SETUSER ... +info"
+            raise SourceError(f"{self.server}: {error.text} ({advice})") from error
 
     def _read(self) -> Generator[list[EntryRow], None, None]:
         self.stream.open()
@@ -91,6 +105,12 @@ class ReplicaEntries(Entries):
         while (batch := reader.batch()) is not None:
             yield self.restorer.stored_rows(batch.values, batch.expires, batch.keys)
         warn_of_functions(reader, self.server)
+        if reader.other_databases:
+            keys = counted(reader.other_databases, "key")
+            text = "%s: %s of other databases not copied"
+            logging.getLogger("fastresp").warning(text, self.server, keys)
+        with suppress(ValueError):
+            self.database = int(reader.aux.get(b"repl-stream-db", b"-1"))
 
     def close(self) -> None:
         """Stop reading; close the connection, unless its commands are wanted."""
