@@ -115,7 +115,7 @@ def check_followed(
 
 
 def test_follow(two: tuple[LocalServer, redis.Redis, redis.Redis]) -> None:
-    check_followed(*two, Fault("cut", DOWN, at=1_000_000), seconds=1)
+    check_followed(*two, Fault("cut", DOWN, at=500_000), seconds=1)
 
 
 @pytest.mark.slow
