@@ -182,6 +182,7 @@ class ReplicaStream:
         self._follow = follow
         self._instead = instead
         self._closing = False
+        self._online = False  # whether commands arrive, which are acknowledged
         self._connection: Any = None
         self._acknowledged = 0.0  # when
         on_fork(self)
@@ -329,6 +330,7 @@ class ReplicaStream:
             raise SourceError("its snapshot does not end with its mark")
 
     def _receive_commands(self) -> None:
+        self._online = True
         self._acknowledge()
         while True:
             try:
@@ -345,6 +347,8 @@ class ReplicaStream:
         Raises:
             SourceError: the source no longer has the commands since then, or can't be reached.
         """
+        # Acknowledgements would delay the reply to PSYNC: a source waits until a replica is idle.
+        self._online = False
         deadline = time.monotonic() + RECONNECT_S
         while not self._closing:
             self._disconnect()
@@ -358,6 +362,7 @@ class ReplicaStream:
                     raise again from error
                 time.sleep(RETRY_S)
                 continue
+            self._online = True
             return
         raise _Closed
 
@@ -380,9 +385,9 @@ class ReplicaStream:
         source: socket.socket = self._connection._sock
         source.settimeout(TICK_S)
         last = time.monotonic()
-        timeout = max(IDLE_S, self._timeout or 0) if self.snapshot.ended else self._timeout
+        timeout = max(IDLE_S, self._timeout or 0) if self._online else self._timeout
         while not self._closing:
-            if self.snapshot.ended and time.monotonic() > self._acknowledged + ACKNOWLEDGE_S:
+            if self._online and time.monotonic() > self._acknowledged + ACKNOWLEDGE_S:
                 self._acknowledge()
             try:
                 data = source.recv(size)

@@ -346,13 +346,20 @@ def test_a_source_that_is_a_replica(
     assert (errors, sorted(copied.keys())) == ([], [b"after", b"before"])
 
 
-def test_a_source_that_restarts(two: tuple[LocalServer, redis.Redis, redis.Redis]) -> None:
-    source, client, copied = two
+@pytest.mark.parametrize("delay", [0, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_source_that_restarts(
+    start_server: StartServer, two: tuple[LocalServer, redis.Redis, redis.Redis], delay: int
+) -> None:
+    """A source begins its snapshot after a replica was idle for the delay."""
+    _, _, copied = two
+    source = start_server("--repl-diskless-sync-delay", str(delay))
+    client = redis.Redis.from_url(source.url)
     with following(source, copied) as errors:
         source.stop()
         source.start()
         client.set("after", 1)
         assert wait_for(lambda: errors)
+    client.close()
     assert "no longer has the commands after replication offset" in str(errors[0])
 
 
