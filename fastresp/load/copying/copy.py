@@ -375,9 +375,11 @@ def copy(
             snapshot that the target has not received yet.
         follow: after the snapshot, whether to apply the commands that the source runs, until Ctrl-C
             or ``until_lag``. Needs ``from_replica``, and all keys of the database. If the
-            connection to the source is lost, another one continues. A cluster applies the commands
-            of transactions one by one, and refuses commands over several slots, except for DEL,
-            UNLINK and MSET.
+            connection to the source is lost, another one continues. The first error reply, and a
+            command that the target does not know, end it with an exception, whatever ``on_error``
+            and ``retry`` are, since the target then differs. A cluster applies the commands of
+            transactions one by one, and refuses commands over several slots, except for DEL, UNLINK
+            and MSET.
         until_lag: end when the target is at most this number of bytes of commands behind; with 0,
             when it has all that the source has. Stop the writers of the source first.
         changed: copy only keys that the target lacks, or has with another value or time to live;
