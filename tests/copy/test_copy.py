@@ -183,6 +183,27 @@ def test_the_same_database(copy: Copy, target: redis.Redis) -> None:
         assert copy(target, other).rows == 3
 
 
+def test_the_same_database_whose_info_is_refused(
+    start_server: Callable[..., LocalServer], port: int
+) -> None:
+    """The ID of the server is unknown, so addresses are compared."""
+    server = start_server("--port", str(port))
+    with redis.Redis.from_url(server.url) as client:
+        client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+@all", "-info")
+    for source, target in [
+        (f"unix://reader:x@{server.socket}", server.url),
+        (f"redis://reader:x@localhost:{port}", f"redis://127.0.0.1:{port}/0"),
+        (f"redis://localhost:{port}", f"redis://reader:x@127.0.0.1:{port}"),
+    ]:
+        for options in ({}, {"from_replica": True}):
+            with pytest.raises(ValueError, match="the same database; pass another target"):
+                fastresp.copy(source, target, exists="replace", **options)
+        plan = fastresp.copy(source, target, dry_run=True).plan
+        assert plan is not None
+        assert "the same database" in plan.problems[0]
+    fastresp.copy(f"redis://reader:x@localhost:{port}", f"redis://localhost:{port}/1")
+
+
 def test_source_that_is_lost(start_server: Callable[..., LocalServer], target: redis.Redis) -> None:
     """The error names the source, and earlier keys are in the target."""
     server = start_server()

@@ -28,14 +28,19 @@ from ...transports.driver import stream
 __all__ = ["DUMP", "ServerEntries", "databases_of", "read_values"]
 
 DUMP = SampleCommand((b"DUMP", b"1"), fixed_length=True, subcommand=False)
+LOOPBACK = ("127.0.0.1", "::1")
 
 
 def databases_of(server: Server, answers: Answers) -> frozenset[str]:
-    """Return texts that identify a server's database, or the nodes of its cluster."""
+    """Return texts that identify a server's database, or the nodes of its cluster.
+
+    A database has several, as INFO may be refused, and so the ID unknown.
+    """
     if answers.topology is not None:
         return frozenset(f"{host}:{port}" for host, port in answers.topology.nodes)
-    number = server.settings.get("db") or 0
-    return frozenset([f"{answers.run_id}/{number}"] if answers.run_id else [])
+    host = "localhost" if answers.host in LOOPBACK else answers.host
+    names = answers.run_id, server.settings.get("path") or f"{host}:{answers.port}"
+    return frozenset(f"{name}/{server.settings.get('db') or 0}" for name in names if name)
 
 
 class BatchCore(ReplyCore):
