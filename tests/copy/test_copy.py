@@ -354,7 +354,7 @@ import sys, fastresp
 import fastresp.load.copying.stored_copy as stored
 stored.SAVE_S = 0.02
 checkpoint = fastresp.Checkpoint("moved", resume=True)
-fastresp.copy(*sys.argv[1:3], checkpoint=checkpoint, exists=sys.argv[3], rate_limit="8MB")
+fastresp.copy(*sys.argv[1:3], checkpoint=checkpoint, exists=sys.argv[3], rate_limit="4MB")
 """
 
 

@@ -196,7 +196,8 @@ class Following:
             whole = commands[1:] and not self._cluster
             return [[b"MULTI"], *commands, [b"EXEC"]] if whole else commands
         elif name == b"PING":
-            return [command]  # so that the target does not close an idle connection
+            # It keeps an idle connection of a single server open; in a cluster it has no node.
+            return [] if self._cluster else [command]
         elif self._changes_keys(name, command):
             self._followed += 1
             commands = self._by_key(name, command) if self._cluster else [command]
