@@ -14,8 +14,9 @@ from weakref import ref
 from .encode.columns.arrow_out import StringBatch
 from .encode.template import TemplateLike, as_template
 from .lists.async_buffer import ListBuffer
-from .load.copying.copy import CopyOptions, CopySource, copying
+from .load.copying.copy import CopySource, copying
 from .load.copying.deleting import Delete
+from .load.copying.options import CopyOptions
 from .load.loader import BaseLoader, raised_in_block
 from .load.mass_insert import loading
 from .load.verifying import verify as of_verify

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from ..load.copying.copy import CopyOptions
 from ..load.copying.copy import copy as copy_keys
+from ..load.copying.options import CopyOptions
 from ..outcome.report import counted
 from ..server.options import grouped
 from . import options

@@ -389,14 +389,14 @@ def _problems(
     return problems
 
 
-def busy_keys(existing: list[str]) -> Message:
-    """Return a message about existing keys."""
+def busy_keys(existing: list[str], *, grouped: bool = True) -> Message:
+    """Return a message about existing keys; ``grouped`` is as for Hint."""
     return Message(
         f"BUSYKEY for {counted(len(existing), 'key')} of the sample: "
         f"{', '.join(existing[:KEYS_SHOWN])}; delete what exists, or use ",
-        Hint("exists", "replace"),
+        Hint("exists", "replace", grouped=grouped),
         " or ",
-        Hint("exists", "skip"),
+        Hint("exists", "skip", grouped=grouped),
     )
 
 

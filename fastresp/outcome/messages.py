@@ -72,14 +72,17 @@ class Hint:
         value: the recommended value, such as ``"skip"``; ``...`` if the user must choose a value;
             None to name only the option.
         preposition: a word before the option, such as ``"in"``; may be empty.
+        grouped: whether an option in ``GROUPED`` is an argument of its class; in ``copy()``,
+            ``exists`` is an argument of its own.
     """
 
     option: str
     value: Any = None
     preposition: str = ""
+    grouped: bool = True
 
     def __str__(self) -> str:
-        if self.option not in GROUPED:
+        if self.option not in GROUPED or not self.grouped:
             return self.flat
         argument, kind, option = GROUPED[self.option]
         text = replace(self, option=option).flat

@@ -40,6 +40,8 @@ def test_copy(
 def test_wrong_options(server: LocalServer) -> None:
     done = invoke("copy", server.url, server.url, "--rename", "a")
     assert (done.exit_code, "--rename must be two prefixes" in done.stderr) == (Exit.USAGE, True)
+    done = invoke("copy", server.url, server.url, "--changed")
+    assert (done.exit_code, "--changed needs --exists replace" in done.stderr) == (Exit.USAGE, True)
     done = invoke("copy", "nowhere", server.url)
     assert (done.exit_code, "can't read this server URL" in done.stderr) == (Exit.USAGE, True)
 

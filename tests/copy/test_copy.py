@@ -337,7 +337,7 @@ def test_checkpoint_of_a_source_that_was_restarted(
 
 
 def test_checkpoints_that_make_no_sense(source: redis.Redis, target: redis.Redis) -> None:
-    with pytest.raises(ValueError, match="exists 'skip' or 'replace'"):
+    with pytest.raises(ValueError, match="pass exists='skip' or exists='replace'"):
         fastresp.copy(source, target, checkpoint="a")
     with pytest.raises(ValueError, match="is copied as a whole; leave out checkpoint"):
         fastresp.copy(source, target, checkpoint="a", exists="skip", from_replica=True)
@@ -429,7 +429,7 @@ def test_changed_keys_are_read_in_parts(target: redis.Redis) -> None:
 
 
 def test_changed_needs_replace(source: redis.Redis, target: redis.Redis) -> None:
-    with pytest.raises(ValueError, match="changed=True needs exists 'replace'"):
+    with pytest.raises(ValueError, match="changed=True needs exists='replace'"):
         fastresp.copy(source, target, changed=True)
     with pytest.raises(ValueError, match="dry_run can't be combined with changed"):
         fastresp.copy(source, target, changed=True, exists="replace", dry_run=True)

@@ -94,7 +94,10 @@ def test_existing_keys(
     plan = plan_of(source, target, **options)
     assert (plan.existing, len(plan.problems)) == (1, problems)
     if problems:
-        assert plan.problems[0].startswith('BUSYKEY for 1 key of the sample: "new:string"; ')
+        assert plan.problems[0] == (
+            'BUSYKEY for 1 key of the sample: "new:string"; delete what exists, or use '
+            "exists='replace' or exists='skip'"
+        )
 
 
 def test_memory(source: redis.Redis, target: redis.Redis) -> None:

@@ -384,7 +384,7 @@ class Planning:
         existing = [shown_argument(key) for key, reply in pairs if reply == 1]
         self.report.existing = len(existing)
         if existing and self._copy.exists == "error":
-            self.report.problems.append(busy_keys(existing))
+            self.report.problems.append(busy_keys(existing, grouped=False))
 
     def _check_modules(self) -> None:
         """Compare the modules of both servers: a type does not tell which module has it."""

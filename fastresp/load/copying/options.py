@@ -1,0 +1,157 @@
+"""The options of ``copy()``, and what follows from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from ...encode.payload.format import format_of, has_short_sizes
+from ...encode.payload.restorer import Restorer
+from ...encode.template import Template
+from ...outcome.messages import Hint, Message, shortened
+from ...replies.key_pattern import KINDS
+from ...server.answers import Answers
+from ...server.options import EXISTS, Checkpoint, Options, arguments_of, as_checkpoint
+from ..verifying.verify import VerifyOptions
+from .deleting import Delete
+
+__all__ = ["CopyOptions"]
+
+TYPES = ("hash", *KINDS)
+SKIP, REPLACE = (Hint("exists", value, grouped=False) for value in ("skip", "replace"))
+RENAME = re.compile(r"\s*([^*]*)\*\s*->\s*([^*]*)\*\s*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyOptions(Options):
+    """The options of a copy; see ``copy()``. ``server`` is the target.
+
+    Raises:
+        ValueError: an option is invalid.
+    """
+
+    match: str | None = None
+    type: str | None = None
+    exists: str = "error"
+    rename: str | None = None
+    field_ttl: Literal["keep", "drop"] = "keep"
+    from_replica: bool = False
+    follow: bool = False
+    until_lag: int | None = None
+    dry_run: bool = False
+    changed: bool = False
+    delete: Delete = False
+    verify: bool = False
+    sample: str | float | None = None
+    progress_kept: Checkpoint | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Return the options among the arguments of ``copy()``."""
+        kept = as_checkpoint(given.get("checkpoint"))
+        # A load's own checkpoint counts rows, but SCAN does not repeat their order.
+        own = {"server": given["target"], "checkpoint": None, "progress_kept": kept}
+        return cls(**arguments_of(cls, {**given, **own}))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("exists", self.exists in EXISTS, "'error', 'skip' or 'replace'")
+        words = f"one of {', '.join(TYPES)}, or a module's type, which has nine characters"
+        self._check("type", self.type is None or self.type in TYPES or len(self.type) == 9, words)
+        self._check("field_ttl", self.field_ttl in ("keep", "drop"), "'keep' or 'drop'")
+        self.prefixes  # noqa: B018
+        if self.changed and self.exists != "replace":
+            raise ValueError(Message(Hint("changed", True), " needs ", REPLACE))
+        for option in ("follow", "dry_run"):
+            if self.changed and getattr(self, option):
+                raise ValueError(Message(Hint(option), " can't be combined with ", Hint("changed")))
+        for option in ("follow", "dry_run", "rename"):
+            if self.delete and getattr(self, option):
+                raise ValueError(Message(Hint(option), " can't be combined with ", Hint("delete")))
+        self._check_follow()
+        if self.sample is not None and not self.verify:
+            raise ValueError(Message(Hint("sample"), " needs ", Hint("verify", True)))
+        self.share  # noqa: B018
+        if self.progress_kept is not None and self.exists == "error" and not self.from_replica:
+            text = " resumes a few keys before the end, and the target has these; pass "
+            raise ValueError(Message(Hint("checkpoint"), text, SKIP, " or ", REPLACE))
+
+    def _check_follow(self) -> None:
+        if self.until_lag is not None:
+            self._check("until_lag", type(self.until_lag) is int and self.until_lag >= 0, "bytes")
+            if not self.follow:
+                raise ValueError(Message(Hint("until_lag"), " needs ", Hint("follow", True)))
+        if self.follow and self.exists == "skip":
+            text = " leaves keys that differ, so they can't be followed; use "
+            raise ValueError(Message(SKIP, text, REPLACE))
+        if self.follow and not self.from_replica:
+            raise ValueError(Message(Hint("follow"), " needs ", Hint("from_replica", True)))
+        for name in ("match", "type", "rename", "verify"):
+            if self.follow and getattr(self, name):
+                raise ValueError(Message(Hint(name), " can't be combined with ", Hint("follow")))
+
+    @property
+    def share(self) -> float | None:
+        """The share of keys to verify; None for all keys."""
+        return VerifyOptions(sample=self.sample).share
+
+    @property
+    def skips_existing(self) -> bool:
+        return self.exists == "skip"
+
+    @property
+    def prefixes(self) -> tuple[bytes, bytes]:
+        """The prefix of keys to replace, and the new prefix; both are empty to rename no key.
+
+        Raises:
+            ValueError: ``rename`` is not of the form ``"old:* -> new:*"``.
+        """
+        if self.rename is None:
+            return b"", b""
+        found = RENAME.fullmatch(self.rename)
+        if found is None:
+            text = " must be two prefixes, such as 'old:* -> new:*', not "
+            raise ValueError(Message(Hint("rename"), text, shortened(repr(self.rename))))
+        return found[1].encode(), found[2].encode()
+
+    def renamed(self, key: bytes) -> bytes:
+        """Return the key in the target."""
+        old, new = self.prefixes
+        return new + key[len(old) :] if key.startswith(old) else key
+
+    def original(self, key: bytes) -> bytes:
+        """Return the key in the source."""
+        old, new = self.prefixes
+        return old + key[len(new) :] if key.startswith(new) else key
+
+    def restorer(self, answers: Answers, source_valkey: bool, unique: bool = False) -> Restorer:
+        """Return the Restorer for a target."""
+        old, new = self.prefixes
+        return Restorer(
+            format_of(answers.version, {}, valkey=answers.valkey).rdb_version,
+            valkey=answers.valkey,
+            source_valkey=source_valkey,
+            field_ttl=self.field_ttl,
+            short_sizes=has_short_sizes(answers.version, valkey=answers.valkey),
+            old=old,
+            new=new,
+            unique=unique,
+        )
+
+    def check_same_database(self) -> None:
+        """Refuse to copy keys onto themselves, or into keys that SCAN may find later."""
+        same = "the source and the target are the same database; "
+        if self.rename is None:
+            raise ValueError(Message(same, "pass another target, or ", Hint("rename", ...)))
+        old, new = self.prefixes
+        if new.startswith(old):
+            text = " would rename keys that were copied; choose another prefix"
+            raise ValueError(Message(same, Hint("rename"), text))
+
+    @property
+    def template(self) -> Template:
+        """The command for each row of ``Entries``."""
+        replace = " REPLACE" * (self.exists == "replace")
+        return Template(f"RESTORE {{0}} {{1}} {{2}} ABSTTL{replace}")
