@@ -85,14 +85,24 @@ class Spool:
         self._files: deque[_File] = deque()
 
     def write(self, data: bytes) -> None:
-        """Add bytes; after ``end()`` or ``close()``, drop them. Raises OSError for a full disk."""
+        """Add bytes; after ``end()`` or ``close()``, drop them.
+
+        Raises:
+            SourceError: the temporary folder is full, or can't be used.
+        """
         with self._changed:
             if self.ended:
                 return
-            if not self._files or self._files[-1].written >= FILE_BYTES:
-                self._files.append(_File())
-            last = self._files[-1]
-            write_all(last.file, data)
+            try:
+                if not self._files or self._files[-1].written >= FILE_BYTES:
+                    self._files.append(_File())
+                last = self._files[-1]
+                write_all(last.file, data)
+            except OSError as error:
+                raise SourceError(
+                    f"can't write what the source sends to a temporary file: {error.strerror}; set "
+                    "TMPDIR to a folder with room for a snapshot"
+                ) from error
             last.written += len(data)
             self.written += len(data)
             self.unread += len(data)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -173,3 +176,24 @@ def test_unknown_types(server: LocalServer) -> None:
         ValueError, match=r"type must be one of .* with from_replica=True, not .MBbloom--."
     ):
         fastresp.copy(server.url, server.url, from_replica=True, type="MBbloom--")
+
+
+# The limit on file sizes is per process, so this runs in a separate process.
+LIMITED = """
+import resource, sys
+import fastresp
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, -1))
+try:
+    fastresp.copy(*sys.argv[1:], from_replica=True)
+except fastresp.SourceError as error:
+    print(error)
+"""
+
+
+def test_full_temporary_folder(start_server: StartServer) -> None:
+    source, target = start_server(*DISKLESS), start_server()
+    with redis.Redis.from_url(source.url) as client:
+        client.mset({f"key:{number}": os.urandom(1000) for number in range(1000)})
+    arguments = [sys.executable, "-B", "-c", LIMITED, source.url, target.url]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
+    assert "File too large; set TMPDIR to a folder with room for a snapshot" in done.stdout

@@ -51,6 +51,18 @@ def test_patterns_types_and_skipped_parts(
     assert target.lrange("12345", 0, -1) == [b"a", b"7"]
 
 
+def test_any_name(target: redis.Redis, tmp_path: Path) -> None:
+    """A path that exists is a file, whatever its name; it is never taken for a URL."""
+    path = tmp_path / "backup"
+    path.write_bytes(finished(b"\xfe\x00" + b"\x00\x01a\x01v"))
+    assert fastresp.copy(str(path), target).rows == 1
+    path.write_bytes(b"no snapshot")
+    with pytest.raises(SourceError, match="not an RDB file"):
+        fastresp.copy(str(path), target)
+    with pytest.raises(IsADirectoryError):
+        fastresp.copy(str(tmp_path), target)
+
+
 def test_expired_keys(target: redis.Redis, tmp_path: Path) -> None:
     """A key of the target stays, although the file has an expired key of that name."""
     path = tmp_path / "dump.rdb"

@@ -106,15 +106,17 @@ def format_of(version, limits, *, valkey):
     number = number_of(version)
     if not number:
         raise TransportError(
-            "can't serialise: the server does not report its version; allow INFO, or load without "
-            "serialising"
+            "can't make values for RESTORE: the server does not report its version; allow INFO to "
+            "this user"
         )
     for since, rdb_version in VALKEY if valkey else REDIS:
         if number >= since:
             # Before 7.0, settings have other names.
             renamed = {name.replace("-ziplist-", "-listpack-"): limits[name] for name in limits}
             return Format(rdb_version, renamed)
-    raise TransportError(f"can't serialise for version {version}; the server must be 6.2 or later")
+    raise TransportError(
+        f"can't make values for RESTORE: the server has version {version}, and must be 6.2 or later"
+    )
 
 
 # Source: crc64.c of Redis. The initial value is 0, and nothing is inverted.

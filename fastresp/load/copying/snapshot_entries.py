@@ -22,7 +22,7 @@ __all__ = ["SnapshotEntries", "is_snapshot", "warn_of_functions"]
 
 def is_snapshot(source: object) -> TypeGuard[str]:
     """Return whether the source of a copy is the path of an RDB file, not the URL of a server."""
-    return isinstance(source, str) and names_snapshot(source)
+    return isinstance(source, str) and (names_snapshot(source) or os.path.exists(source))
 
 
 def warn_of_functions(reader: RdbReader, source: object) -> None:
