@@ -383,8 +383,9 @@ def serializer(mode: Serialize, connections: int, answers: Answers | None) -> Se
     from ..encode.payload.serializer import Serializer
 
     version, limits = (None, {}) if answers is None else (answers.version, answers.encoding_limits)
+    valkey = answers is not None and answers.valkey
     return Serializer(
-        format_of(version, limits, valkey=answers is not None and answers.valkey),
+        format_of(version, limits, valkey=valkey, instead=", or load without serialising"),
         exists=mode.exists,
         max_bytes=min(mode.max_bytes or PAYLOAD_BYTES, MAX_MERGED),
         max_argument=None if answers is None else min(answers.max_bulk_bytes, MAX_MERGED),

@@ -92,13 +92,14 @@ def has_short_sizes(version, *, valkey):
     return False if number <= (8, 2) else None
 
 
-def format_of(version, limits, *, valkey):
+def format_of(version, limits, *, valkey, instead=""):
     """Return the format of values for a server.
 
     Args:
         version: the server's version, such as ``"7.0.15"``.
         limits: the server's settings.
         valkey: whether the server is Valkey.
+        instead: what else a user can do, for the message about an unknown version.
 
     Raises:
         TransportError: the server is too old, or its version is unknown.
@@ -106,8 +107,8 @@ def format_of(version, limits, *, valkey):
     number = number_of(version)
     if not number:
         raise TransportError(
-            "can't make values for RESTORE: the server does not report its version; allow INFO to "
-            "this user"
+            "can't make values for RESTORE: the server does not report its version; allow INFO"
+            f"{instead}"
         )
     for since, rdb_version in VALKEY if valkey else REDIS:
         if number >= since:
