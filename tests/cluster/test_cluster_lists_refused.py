@@ -200,7 +200,7 @@ def test_replica_takes_over(delivery: str) -> None:
         ):
             other.push(["a"])
             assert buffer.pop(5) == [b"a"]
-            timer = threading.Timer(0.3, replica.execute_command, ("CLUSTER", "FAILOVER"))
+            timer = threading.Timer(0.3, cluster.promote, (replica,))
             timer.start()
 
             def until_promoted() -> Iterator[bytes]:

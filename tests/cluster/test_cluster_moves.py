@@ -227,18 +227,12 @@ def test_node_that_is_emptied_and_shut_down() -> None:
 
 def test_planned_failover() -> None:
     with LocalCluster(3, 1) as cluster:
-        replica = cluster.clients[3]
         cluster.until(
             lambda client: client.info("replication").get("master_link_status", "up") == "up"
         )
 
         def fail_over() -> None:
-            replica.execute_command("CLUSTER", "FAILOVER")
-            cluster.until(
-                lambda client: (
-                    client is not replica or client.info("replication")["role"] == "master"
-                )
-            )
+            cluster.promote(cluster.clients[3])
 
         report = insert_sync(rows(fail_over, frozenset((ROWS // 2,))), PUSH, server=cluster.url)
         assert (report.replies, report.failed) == (ROWS, 0)

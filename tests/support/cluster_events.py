@@ -190,13 +190,7 @@ class Events:
         replicas = [
             number for number in range(len(self.cluster.ports)) if number not in self.masters()
         ]
-        chosen = self.cluster.clients[self.random.choice(replicas)]
-        deadline = time.monotonic() + READY_S
-        while chosen.info("replication")["role"] != "master":
-            assert time.monotonic() < deadline, "the replica does not take over"
-            with suppress(redis.ResponseError):  # it may give up, and may be asked again
-                chosen.execute_command("CLUSTER", "FAILOVER")
-            time.sleep(0.2)
+        self.cluster.promote(self.cluster.clients[self.random.choice(replicas)])
 
     def kill(self) -> None:
         """Kill a primary; restart it when a replica has taken over."""

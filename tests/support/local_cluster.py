@@ -23,6 +23,7 @@ __all__ = ["SLOTS", "LocalCluster", "free_port"]
 SLOTS = 16384
 URL = "redis://127.0.0.1:{port}"
 READY_S = 20.0
+PROMOTED_S = 40.0  # seconds for a planned failover
 # The cluster bus uses the port plus 10,000. Both are below the system's ephemeral ports, so that no
 # connection has them when a node restarts. Each process of a test run has its own ports, and reuses
 # the least recent one, so that a port without a listener stays unused.
@@ -249,29 +250,46 @@ class LocalCluster:
             self.clients[number].execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
 
     def take_over(self) -> None:
-        """Start a planned failover of the first primary to its replica."""
+        """Swap the roles of the first primary and its replica by a planned failover."""
         clients = self.clients[0], self.clients[self.primaries]
 
         def roles() -> list[str]:
-            return [str(client.info("replication")["role"]) for client in clients]
+            return [self.role(client) for client in clients]
 
         deadline = time.monotonic() + READY_S
         while sorted(before := roles()) != ["master", "slave"]:
             assert time.monotonic() < deadline, "the roles do not settle"
             time.sleep(0.01)
-        asked = 0.0
         # A replica that is not elected retries after four of its timeouts.
         replica = clients[before.index("slave")]
         timeout = replica.config_get("cluster-node-timeout")["cluster-node-timeout"]
         replica.config_set("cluster-node-timeout", 1000)
+        self.promote(replica)
         while roles() != before[::-1]:
-            assert time.monotonic() < deadline, "the replica does not take over"
-            if time.monotonic() > asked + 0.2:  # it may give up, and may be asked again
-                asked = time.monotonic()
-                with suppress(redis.ResponseError):
-                    replica.execute_command("CLUSTER", "FAILOVER")
+            assert time.monotonic() < deadline + PROMOTED_S, "the old primary stays one"
             time.sleep(0.01)
         replica.config_set("cluster-node-timeout", timeout)
+
+    def promote(self, replica: redis.Redis) -> None:
+        """Make a replica the primary by a planned failover.
+
+        A replica gives up without an error: after 5 s, if the primary does not answer, or if it is
+        not elected. Another request ends a failover in progress, so requests become rarer.
+        """
+        deadline = time.monotonic() + PROMOTED_S
+        request, wait = 0.0, 0.25
+        while self.role(replica) != "master":
+            assert time.monotonic() < deadline, "the replica does not take over"
+            if time.monotonic() > request + wait:
+                request, wait = time.monotonic(), 2 * wait
+                with suppress(redis.ResponseError):  # it has just become a primary
+                    replica.execute_command("CLUSTER", "FAILOVER")
+            time.sleep(0.01)
+
+    @staticmethod
+    def role(client: redis.Redis) -> str:
+        """Return master or slave."""
+        return str(client.info("replication")["role"])
 
     def joined_by(self, other: LocalCluster) -> LocalCluster:
         """Return this cluster with the node of another, which loses its slots; for inspection."""
