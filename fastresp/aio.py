@@ -97,7 +97,7 @@ async def mass_insert(
         data: may also be an async iterable. Encoding blocks the event loop for at most one chunk
             (512 KiB, or 2 ms plus one row); columns are encoded in another thread.
         server: may also be a ``redis.asyncio.Redis`` client.
-        transport: ``"socket"``, or ``"auto"``, which means the same here.
+        transport: ``"socket"`` or ``"auto"``, which both mean the socket.
 
     Raises:
         asyncio.CancelledError: the load was cancelled. The connections were closed immediately;
@@ -109,7 +109,7 @@ async def mass_insert(
     return await run(loading(_chunks(data, template, options), choose))
 
 
-# Returns the transport of a load.
+# Creates the transport of a load.
 choose = partial(SocketTransport, in_event_loop=True)
 
 
@@ -186,7 +186,8 @@ class Loader(BaseLoader):
         ended = self._error if error is None and self._state == "ended" else None
         task = asyncio.current_task()
         if isinstance(ended, asyncio.CancelledError) and task is not None and not task.cancelling():
-            # A task whose CancelledError nobody requested would end as if nothing had failed.
+            # Not the CancelledError: asyncio treats a task that ends with it as cancelled, although
+            # nobody requested to cancel this task.
             raise TransportError(CANCELLED, self.report) from ended
         return super()._close(error)
 

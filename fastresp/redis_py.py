@@ -111,13 +111,13 @@ class _Library:
         module, connection = sys.modules[name], sys.modules[f"{name}.connection"]
         self.data_error: type[Exception] = module.DataError
         self.encoder: type[Any] = connection.Encoder
-        # The packers of the library, which a CommandPacker replaces. A user's packer is kept.
+        # The library's own packers. A CommandPacker replaces these, but not a user's packer.
         names = ("HiredisRespSerializer", "LibvalkeyRespSerializer", "PythonRespSerializer")
         self.packers = [getattr(connection, each) for each in names if hasattr(connection, each)]
 
     @property
     def forms(self) -> list[tuple[Any, type[Any], type[Any]]]:
-        """For sync and for asyncio, if imported: module, connection base class, packing class."""
+        """(Module, connection base class, packing class) for sync and, if imported, for asyncio."""
         found: list[tuple[Any, type[Any], type[Any]]] = []
         for name, packing in ((self.name, _Packing), (f"{self.name}.asyncio", _AsyncPacking)):
             if name in sys.modules:

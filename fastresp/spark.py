@@ -38,8 +38,8 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
     found = {"password": spark.conf.get("spark.fastresp.password", None)}
     found["tasks"] = None if context is None else context.defaultParallelism
     found["address"] = None if listener is None else listen(listener)
-    # Spark can't import this class, so it pickles the class with these attributes. As an option,
-    # the password would be in query plans.
+    # Spark can't import this class, so it pickles the class with these attributes. If the password
+    # were an option, query plans would show it.
     spark.dataSource.register(type("Registered", (FastrespDataSource,), found))
 
 

@@ -26,8 +26,8 @@ class AtLeastOnce(AtMostOnce):
     """
 
     safe = True
-    _returned = 0  # number of items acknowledged by calls that returned, under this name
-    _arrived = 0  # the server's total of acknowledged items under this name
+    _returned = 0  # number of items of this name, acknowledged by calls that returned
+    _arrived = 0  # the server's total of acknowledged items of this name
 
     def _script(self, script: str, *arguments: object) -> Arguments:
         return run(script, self.settings, self.name, *arguments)
@@ -131,7 +131,7 @@ class AtLeastOnce(AtMostOnce):
     def _total(self, count: int) -> int:
         """Return the total once the caller's next ``count`` items are acknowledged.
 
-        It includes items whose earlier acknowledgement is in doubt.
+        The total includes items whose earlier acknowledgement is in doubt.
         """
         return max(self._arrived, self._returned + count)
 
@@ -142,8 +142,8 @@ class AtLeastOnce(AtMostOnce):
             yield from self._putting_back()
 
     def clearing(self) -> Steps[None]:
-        # Acknowledge the items that the caller has: if the reply is lost, the totals are still
-        # correct. Otherwise, later items could be deleted by mistake.
+        # Also acknowledge the items that the caller has, so that the totals are correct even if the
+        # reply is lost. With wrong totals, a later ACK could delete items by mistake.
         total = self._total(self.popped.delivered)
         acknowledge = self._script(ACK, total, self._lease_ms)
         # ACK before DEL: while the slot is being moved, a script is refused if a key is missing.

@@ -193,7 +193,7 @@ class AtMostOnce:
         return True
 
     def finding(self, most: int | None, seconds: float) -> Callable[[], Steps[bool]]:
-        """Return a generator function that pops some items, or waits for one if the list is empty.
+        """Return a generator function that pops items, or waits for an item if the list is empty.
 
         The generator returns False if no item arrived within ``seconds``. If the call is repeated,
         it waits for the remaining time.

@@ -175,7 +175,7 @@ class ListBuffer(BaseBuffer):
         """Pop n items, or all items if the list has fewer.
 
         Raises:
-            ValueError: n is not a whole number, 0 or more.
+            ValueError: n is not an integer of 0 or more.
         """
         n = checked_count(n)
         self._call(partial(self._calls.delivery.popping, n))
@@ -193,7 +193,7 @@ class ListBuffer(BaseBuffer):
             A binary array that pyarrow, polars, DuckDB and others read with ``__arrow_c_array__``.
 
         Raises:
-            ValueError: n is not a whole number, 0 or more.
+            ValueError: n is not an integer of 0 or more.
         """
         self._call(partial(self._calls.delivery.popping_column, checked_count(n)))
         return self._hand_out(self._calls.popped.deliver_column)
@@ -229,7 +229,7 @@ class ListBuffer(BaseBuffer):
             n: number of items; None for all.
 
         Returns:
-            The number of unacknowledged items.
+            The number of popped items that are still unacknowledged.
 
         Raises:
             ValueError: n is out of range, or delivery is not ``"at-least-once"``.

@@ -1,4 +1,4 @@
-"""The commands of a load: their names, whether they are idempotent, options that rule them out."""
+"""The commands of a load: their names, whether they are idempotent, options that exclude them."""
 
 from __future__ import annotations
 

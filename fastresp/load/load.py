@@ -56,8 +56,8 @@ class Feature:
     ``finishing()`` and ``ended()`` are called in reverse order of the features.
 
     Attributes:
-        every_s: minimum seconds between calls of ``look()``; by default, it is never called. The
-            calls may be delayed by redis-cli, or by a source that blocks.
+        every_s: minimum seconds between calls of ``look()``; by default, ``look()`` is never
+            called. redis-cli, or a source that blocks, may delay the calls.
     """
 
     every_s = float("inf")
@@ -111,7 +111,7 @@ class Load:
     Args:
         chunks: the source; closed at the end.
         choose: returns the transport.
-        features: their hooks are called in this order, unless the hook says otherwise.
+        features: their hooks are called in this order, except ``finishing()`` and ``ended()``.
 
     Attributes:
         transport: the transport; None before it is chosen.
@@ -148,7 +148,7 @@ class Load:
     def resume_at(self, start: ResumePoint, row: Callable[[], int | None]) -> None:
         """Set where the load starts, and a function that returns how many leading rows have run.
 
-        Call it in ``opening()``. The function returns None while this is unknown.
+        Call this in ``opening()``. ``row`` returns None while the number of rows is unknown.
         """
         self.start, self.row = start, row
 

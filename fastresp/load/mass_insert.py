@@ -87,23 +87,24 @@ def mass_insert(
         on_error: ``"raise"`` raises LoadErrors at the end if the server returned error replies;
             ``"collect"`` only reports them; ``"stop"`` stops the load at the first error reply
             (commands in flight still run). redis-cli does not see errors nested in a reply, such as
-            EXEC's. With each ``on_error``, a reply such as OOM, BUSY or READONLY stops a load to a
-            single server, unless ``retry`` or ``max_errors`` is given.
+            EXEC's. Whatever ``on_error`` is, a reply such as OOM, BUSY or READONLY stops a load to
+            a single server, unless ``retry`` or ``max_errors`` is given.
         max_errors: stop when more commands than this have failed: a number, or a percentage of
             the replies such as ``"1%"`` (checked once there are 100 replies).
         rejects: where to write failed commands during the load: the path of a JSON Lines file,
             which ``read_rejects()`` reads, or a callable that receives each CommandError.
         rate_limit: maximum rate of all connections together: commands per second, or bytes per
             second as a text such as ``"50MB"``, ``"800KB"`` or ``"64MiB"``.
-        connections: number of connections, 1 to 64; in a cluster, to each primary. More than one
-            needs the socket, and keeps only commands with the same first key in order. Helps if one
-            connection is the bottleneck: high latency, or a server with several I/O threads.
+        connections: number of connections, 1 to 64; in a cluster, to each primary. Several
+            connections need the socket, and keep the order only of commands with the same first
+            key. They help if one connection is the bottleneck: with high latency, or a server with
+            several I/O threads.
         nulls: what to do with None, or a key missing from a dict. ``"auto"`` omits a field-value
             pair of ``{**}``, and raises anywhere else, such as in a key or score.
             ``"skip"`` omits the field-value pair, item or command; ``"empty"`` sends an empty
-            string; ``"error"`` raises. An omitted field keeps the value of an earlier load:
-            ``"delete"`` is ``"auto"`` plus an HDEL of the omitted fields after the row's HSET. To
-            replace whole keys, use ``mode=Serialize(exists="replace")``.
+            string; ``"error"`` raises; ``"delete"`` is ``"auto"`` plus an HDEL of the omitted
+            fields after the row's HSET, since an omitted field keeps the value of an earlier load.
+            To replace whole keys, use ``mode=Serialize(exists="replace")``.
         timeout: give up after this many seconds without progress; None to wait forever.
         progress: True for a progress bar on the terminal, or a callable that receives the live
             Report.

@@ -25,7 +25,7 @@ __all__ = ["Metrics"]
 
 # The package that formats the text, and the extra that installs the package.
 PACKAGE, EXTRA = "prometheus_client", "fastresp[metrics]"
-# An existing file is only replaced if it is empty or starts with one of these.
+# An existing file is replaced only if it is empty or starts with one of these texts.
 BEGINNINGS = (b"# HELP fastresp_", b"# TYPE fastresp_")
 
 

@@ -91,7 +91,7 @@ def write_rdb(
 
 
 class Records(Protocol):
-    """What the bytes of an RDB file are added to."""
+    """A destination to which the bytes of an RDB file are added."""
 
     def add(self, data: Buffer, /) -> None: ...
 
@@ -120,7 +120,7 @@ def header(rdb_version: int, database: int = 0, keys: int = 0, expiring: int = 0
 
 
 def select(database: int) -> bytes:
-    """Encode that the keys which follow are in this database."""
+    """Return the record that sets the database of the keys that follow."""
     number = bytes([database]) if database < SMALL else LENGTH_32 + pack(">I", database)
     return SELECT_DB + number
 

@@ -103,7 +103,7 @@ class SearchIndexes(Feature):
             self._admitted = self._answered + most - self._transport.live_report.index_waiting
 
     def admits(self, commands: int = 1) -> bool:
-        """Return whether this many commands may be sent now, by the last known index backlog.
+        """Return whether the last known index backlog allows sending this many commands now.
 
         The server is asked for the backlog in a thread. Commands that were unanswered when the
         server was last asked count as backlog.

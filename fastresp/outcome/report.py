@@ -143,24 +143,29 @@ class Report(Displayed):
             minus ``skipped``, plus the HDEL commands of ``nulls="delete"``.
         nulls_skipped: number of null fields, and null list items, omitted from commands that were
             sent. Keys that are missing from a dict or JSON object do not count.
-        existing: number of commands that were refused because their key exists, with ``"skip"``.
-        gone: number of keys that ``copy()`` found, deleted or expired before it read them.
+        existing: with ``exists="skip"``, number of commands that were skipped because their key
+            exists.
+        gone: number of keys that were deleted or expired after ``copy()`` had found them, and
+            before it read them.
         deleted: number of keys of the target that ``copy(delete=True)`` deleted.
-        unchanged: number of keys that ``copy(changed=True)`` did not copy.
-        converted: number of values that ``copy()`` converted, as the target does not know their
-            type.
+        unchanged: number of keys that ``copy(changed=True)`` did not copy, since the target has
+            them with the same value and expiry.
+        converted: number of values that ``copy()`` converted, since the target does not know their
+            encoding.
         expiries_dropped: number of fields of hashes whose time to live ``copy()`` dropped.
         followed: number of commands of the source that ``copy(follow=True)`` applied.
         offset: the replication offset up to which ``copy(follow=True)`` applied these commands;
-            None without ``follow``, as for the next two.
-        lag_bytes: number of bytes of commands that the source had, and the target did not.
-        lag_seconds: how long before the source had the state of the target.
+            None without ``follow``.
+        lag_bytes: number of bytes of the source's commands that were not applied to the target;
+            None if unknown, or without ``follow``.
+        lag_seconds: number of seconds that the target was behind the source; None if unknown, or
+            without ``follow``.
         keys: with ``mode="replicate"``, number of keys of the server after it has loaded the file,
             as the server counts them; None if unknown.
         unsent: number of commands that were encoded but not sent, for example because the load
             failed.
-        rows_in_doubt: the rows of commands in doubt, if the load continued: the connection was lost
-            before the reply, and the commands were not resent (``retry``). At most 1,000,000.
+        rows_in_doubt: if the load continued after a lost connection, the rows of the commands in
+            doubt: they were not answered, and ``retry`` did not resend them. At most 1,000,000.
         restarts: descriptions of servers that were restarted or replaced during the load, and may
             have lost acknowledged commands.
         waited_for: for each node of a cluster, the seconds that the load waited because the node

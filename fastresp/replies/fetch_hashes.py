@@ -259,7 +259,10 @@ class Hashes(Columns):
         self._taken = False
 
     def with_ttl(self, name: str) -> Hashes:
-        """Return these hashes, of a pattern, with a last column: when each key expires."""
+        """Return the hashes with a last column, the time when each key expires.
+
+        The keys must be given by a pattern.
+        """
         names = self.names[: len(self._text)]
         return Hashes(self._keys, names, self._text, self._options._replace(ttl=name))
 

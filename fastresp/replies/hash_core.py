@@ -154,7 +154,7 @@ class KeyFinder:
         self._scan.disconnect()
 
     def with_keys(self, batch: StringBatch) -> StringBatch:
-        """Return the batch with the column of keys prepended, and that of times appended."""
+        """Return the batch with a column of keys before it, and a column of expiry times after."""
         keys, self.kept = self.kept[: len(batch)], self.kept[len(batch) :]
         pattern = self._pattern
         column = column_of(keys, keys, pattern.column, text=self._text, pattern=pattern)

@@ -129,7 +129,8 @@ def keys_of(
     """Yield the keys of a type that match a pattern; for a single key, yield the key.
 
     SCAN may return a key twice, especially if a cluster node is lost. A list that is loaded twice
-    has its items twice, and a stream refuses IDs that it has: so their keys are yielded only once.
+    has its items twice, and a stream refuses IDs that it has. So keys of lists and streams are
+    yielded only once.
     """
     if target.single:
         yield target.glob.encode()

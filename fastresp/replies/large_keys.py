@@ -34,7 +34,7 @@ class LargeKeyReader:
         server: the server, or a node of a cluster.
         command: LRANGE, SSCAN, ZSCAN or XRANGE; None if all keys have a single value.
         timeout: seconds to wait for each reply, and for a new owner of a lost node's slots. None
-            for no limit for replies, and 30 seconds for a new owner.
+            means no limit for replies, and 30 seconds for a new owner.
     """
 
     def __init__(self, server: Server, command: str | None, timeout: float | None) -> None:

@@ -79,7 +79,7 @@ class Scan:
     Args:
         server: the server, or a node of a cluster.
         timeout: seconds to wait for each reply, and for a new owner of a lost node's slots. None
-            for no limit for replies, and 30 seconds for a new owner.
+            means no limit for replies, and 30 seconds for a new owner.
         glob: the pattern.
         kind: the type of the keys, as TYPE names it; None for any type.
         slots: return only keys of these slots; None for all slots.

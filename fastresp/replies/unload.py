@@ -67,7 +67,7 @@ def unload(
     binary: bool | Iterable[str] = False,
     timeout: float | None = 30.0,
 ) -> Hashes | Entries:
-    """Read all keys of a pattern, or one key, as columns that a template can load again.
+    """Read all keys that match a pattern, or one key, as columns that a template can load again.
 
     Pass the result to any library that accepts Arrow data, or iterate over the result for dicts.
     Keys are read as the result is used, so memory stays bounded. ``fastresp unload`` writes the
@@ -83,10 +83,12 @@ def unload(
             ``"stream"`` with ``entry_id`` and one column per field. None for the type of a single
             key, or for the hashes of a pattern. In the latter case, unless you name ``fields``, the
             logger ``fastresp`` warns how many keys were skipped because they are not hashes.
-        fields: the fields of hashes or of entries of streams; None for all fields, after a first
-            pass, which reads only the names of a hash's fields, but whole streams.
-        ttl: the name of a last column with the time when the key expires, a timestamp in UTC with
-            milliseconds; null for a key without a time to live. True for ``"expires_at"``.
+        fields: the fields of hashes or of entries of streams; None for all fields. Their names are
+            then found by a first pass, which reads only the field names of hashes, but whole
+            streams.
+        ttl: the name of an additional last column with the time when the key expires: a timestamp
+            in UTC with milliseconds, null for a key without a time to live. True for
+            ``"expires_at"``.
         server: as for ``fetch_hashes``; if the server is a node of a cluster, the keys of all nodes
             are read.
         binary: as for ``fetch_hashes``.
@@ -339,9 +341,10 @@ class Entries(Columns):
 def parts_by_key(
     keys: Iterable[bytes], kind: KeyType, server: Server, timeout: float | None
 ) -> Generator[tuple[bytes, Iterator[list[Any]]], None, None]:
-    """Yield each key with an iterator of its entries, in parts; use it before the next key.
+    """Yield each key with an iterator of its entries, in parts.
 
-    A key that was deleted, or has changed its type, has no entries.
+    Exhaust the iterator before you request the next key. A key that was deleted, or has changed its
+    type, has no entries.
     """
     with ExitStack() as stack:
         rest = LargeKeyReader(server, kind.command, timeout)

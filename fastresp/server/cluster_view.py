@@ -21,9 +21,9 @@ from .settings import Server
 
 __all__ = ["LOOK_S", "RECONNECT_TIMEOUT_S", "Address", "ClusterView"]
 
-# Minimum seconds between looks while commands wait for a node. The interval is also at least
-# PAUSE_FACTOR times the duration of the last look, up to MAX_PAUSE_S, since a look can delay other
-# work.
+# Minimum seconds between looks while commands wait for a node. A look is a call of look(), which
+# queries the topology. The interval is also at least PAUSE_FACTOR times the duration of the last
+# look, up to MAX_PAUSE_S, since a look can delay other work.
 LOOK_S = 0.1
 PAUSE_FACTOR = 3
 MAX_PAUSE_S = 5.0

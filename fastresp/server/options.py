@@ -128,7 +128,7 @@ def _check_flags(**flags: bool) -> None:
 
 
 def _is_count(value: object, least: int) -> bool:
-    """Return whether a value is a whole number; NumPy's also are."""
+    """Return whether a value is an integer, of Python or NumPy, of at least ``least``."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
@@ -187,11 +187,11 @@ class Replicate:
     """Load an empty server as its primary: the server becomes a replica of this process.
 
     The server reads all keys at once, as an RDB file, and is a primary again at the end. It is
-    loaded completely or stays empty. Commands as for ``dump(format="rdb")``.
+    loaded completely or stays empty. The commands must be as for ``dump(format="rdb")``.
 
     Attributes:
         listen: the address of this machine to which the server connects, such as
-            ``"10.0.0.5"`` or ``"10.0.0.5:7000"``; None for the address of this machine in the
+            ``"10.0.0.5"`` or ``"10.0.0.5:7000"``; None for this machine's own address in its
             connection to the server. Without a port, the system chooses one.
 
     Raises:
@@ -405,7 +405,7 @@ class Options:
             raise ValueError(Message(text, Hint("transport", "socket")))
 
     def _beyond_redis_cli(self) -> str:
-        """Return a requested feature that redis-cli lacks; "" if it lacks none."""
+        """Return a requested feature that redis-cli lacks; "" if redis-cli has all of them."""
         if self.on_error == "stop" or self.max_errors is not None or self.rejects is not None:
             return "tell which command an error belongs to"
         if self.connections > 1:

@@ -51,7 +51,7 @@ class Address:
         with suppress(OSError, EOFError), Client((self.host, self.port)) as connection:
             connection.send_bytes(self.key)
             connection.send((self.number, totals, names))
-            connection.poll(TOLD_S)  # the function has returned
+            connection.poll(TOLD_S)  # until the function has returned
 
 
 def announce(totals: Totals, address: Address | None, **names: Any) -> None:

@@ -114,7 +114,7 @@ class Sink:
         self._server = server
         self._password = password
         self._options = _check_options(options)
-        # Raises if the URL can't be read.
+        # Raises if the URL can't be parsed.
         Server(with_password(server, password), Requirements(nodes=True))
         self._check_attempts()
         self._share(tasks)

@@ -305,7 +305,7 @@ class TaskLoad:
 
 
 def in_job(hint: Hint) -> str:
-    """Return an option as text; a job starts over under another name, not by an option."""
+    """Return an option as text; for the option that starts over, advise another name of the job."""
     return "another name of the job" if hint.option == "checkpoint_clear" else hint.flat
 
 

@@ -119,7 +119,8 @@ class Chunks:
         """Start at a row, as the checkpoint says. Call it before ``open()``.
 
         Args:
-            ran: the number of rows that have run, for each marker of the checkpoint.
+            ran: for each marker (a key of the checkpoint that stores progress), the number of rows
+                that have run.
             batcher: puts the commands into transactions; None to send them without transactions.
         """
         self.start_row, self._batcher, self._max_merged = start_row, batcher, max_merged

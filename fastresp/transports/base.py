@@ -213,7 +213,7 @@ class Transport:
                 made = self.made
                 for chunk in chunks:
                     if self.ledger:
-                        self.defer(chunk)  # the chunk must follow commands to resend
+                        self.defer(chunk)  # the chunk must follow the commands to resend
                     else:
                         yield from self.writing(chunk)
                 if self.made == made:

@@ -52,7 +52,8 @@ class ErrorCounts(NamedTuple):
     """Counts of a lane's errors. Immutable, so that they change atomically; see Refusals.
 
     Attributes:
-        last: the last error that was counted: the index of its reply, and its element there.
+        last: the last error that was counted: the index of its reply, and the number of the reply's
+            element that is or contains the error.
         failed: number of commands that failed.
         existing: number of commands for keys that existed, with ``Serialize(exists="skip")``.
     """
@@ -157,8 +158,8 @@ class Lane(Connection):
         None if the rate limit counts bytes, or does not apply.
         """
         load = self._load
-        # While commands are refused, send without a pace: if the node accepted a later command,
-        # that command would overtake the refused commands.
+        # Refused commands wait in the ledger. Until they are resent, send without a rate limit: if
+        # the node accepted a later command meanwhile, it would overtake the refused commands.
         if load.pace is None or load.pace.in_bytes or load.ledger:
             return None
         sent, window = load.sent, self.window

@@ -10,7 +10,7 @@ from .sending import Sending
 
 __all__ = ["PORTION_S", "Pace"]
 
-# With a rate limit, data is sent in portions of this length.
+# With a rate limit, data is sent in portions: each is what the limit allows in this many seconds.
 PORTION_S = 0.01
 
 

@@ -61,7 +61,7 @@ class Stream:
 
     Attributes:
         received: number of bytes received.
-        lost: why the connection can no longer be used; None if it can.
+        lost: why the connection can no longer be used; None while it is usable.
         sure: False if a signal handler raised during a TLS call. It is then unknown what was sent
             and received, and the connection can only be closed.
         full: whether the socket had no room at the last send.

@@ -64,8 +64,8 @@ class Difference:
             source removes, a list item that is not in the source or, with ``exact``, a field or
             member that is not in the source.
         wanted: the value in the source, as bytes. A time to live is in milliseconds: from now, or
-            since 1970 if the source sets an absolute time. For a number of items: how many of the
-            source's items exist. None if the value must not exist.
+            since 1970 if the source sets an absolute time. For a number of items: the number of the
+            source's items that the server has. None if the value must not exist.
         found: the value in the server, in the same form; at most the first 65,536 bytes. If the key
             has the wrong type: that type, such as ``b"list"``.
         found_bytes: the size of the found value in bytes.

@@ -62,7 +62,7 @@ def check_text(head: bytes, kind: str) -> None:
         return
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise SourceError(Message("it is UTF-16; use ", Hint("encoding", "utf-16")))
-    first, second = head[:16:2], head[1:16:2]  # in UTF-16, one has only NULs if the text is ASCII
+    first, second = head[:16:2], head[1:16:2]  # one has only NULs if the text is ASCII in UTF-16
     if second and any(first) != any(second):
         name = "utf-16-le" if any(first) else "utf-16-be"
         raise SourceError(Message("it is UTF-16; use ", Hint("encoding", name)))

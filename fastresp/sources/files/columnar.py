@@ -147,7 +147,7 @@ def has_checksums(path: str) -> bool:
     at = 0
     for _ in range(3):
         at += 1  # the header of the field
-        while head[at : at + 1] >= b"\x80":  # an integer of 7 bits a byte
+        while head[at : at + 1] >= b"\x80":  # a varint, with 7 bits per byte
             at += 1
         at += 1
     return head[at : at + 1] == INTEGER

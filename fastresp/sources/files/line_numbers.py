@@ -53,7 +53,7 @@ def lines_of_items(
 
 
 def lines_of_commands(path: str, rows: Sequence[int], stopped: StopEvent) -> list[int]:
-    """Do the same as ``lines_of_items`` for the commands of a file with one command per line."""
+    """Return lines as ``lines_of_items()`` does, for commands in a file of one command per line."""
     file = Input(path, stopped)
     try:
         return lines_of_items(line_blocks(file, b"\n", BULK_BYTES), b"\n", rows, bytes.strip)
@@ -62,7 +62,7 @@ def lines_of_commands(path: str, rows: Sequence[int], stopped: StopEvent) -> lis
 
 
 def lines_of_resp(path: str, rows: Sequence[int], stopped: StopEvent) -> list[int]:
-    """Do the same as ``lines_of_items`` for the commands of a RESP file."""
+    """Return lines as ``lines_of_items()`` does, for the commands of a RESP file."""
     found: list[int] = []
     line = at = 0
     starts = _starts(path, rows, stopped)
@@ -115,7 +115,7 @@ def lines_of_rows(
     bad: Sequence[int],
     stopped: StopEvent,
 ) -> list[int]:
-    """Do the same as ``lines_of_items`` for the rows of a file; empty for binary formats.
+    """Return lines as ``lines_of_items()`` does, for the rows of a file; empty for binary formats.
 
     Args:
         source: the path, or a file object at its start.

@@ -112,8 +112,8 @@ def read(
             credentials from the environment); a pattern such as ``data/*.parquet``, whose files
             are read in order of their names; a list of paths; a file object open for reading
             bytes, such as ``sys.stdin.buffer``; ``redis+psync://host`` for a server's snapshot,
-            received as a replica of it; or a query that names its own files, such as
-            ``SELECT id, name FROM 'flights.parquet'``.
+            which this process receives as a replica would; or a query that names its own files,
+            such as ``SELECT id, name FROM 'flights.parquet'``.
         sql: a query that reads the source as a table with the name ``source``.
         format: ``"csv"``, ``"tsv"``, ``"jsonl"``, ``"lines"``, ``"parquet"``, ``"arrow"``,
             ``"rdb"``, ``"resp"`` or ``"commands"``; overrides the file extension or, for a file
@@ -127,8 +127,8 @@ def read(
             first 2 MiB prove it.
         escape: the character before a quote that is part of a quoted CSV field, such as ``"\\"``,
             which Spark writes; by default such a quote is doubled.
-        header: whether the first line of CSV names the columns. If not, they are ``column_1``,
-            ``column_2``, and so on.
+        header: whether the first line of CSV names the columns. If not, the columns are
+            ``column_1``, ``column_2``, and so on.
         columns: the column names of CSV without a header.
         encoding: the encoding of a text file, if not UTF-8, such as ``"latin-1"``.
         null_values: unquoted CSV fields that mean null, besides empty fields.
@@ -142,12 +142,12 @@ def read(
             ``unload()``: a pattern such as ``"user:{id}"`` (by default all keys, with a column
             ``key``), one type, the names of fields, a column with the time of expiry, and the
             columns to read as bytes.
-        db: the database of an RDB file; by default 0, with a warning if others have keys.
+        db: the database of an RDB file; by default 0, with a warning if other databases have keys.
         limit: stop after this many rows; with ``sort_by``, this many sorted rows.
         sort_by: the name of a column, or a list of names: sort the rows by these columns, in
             ascending order, with nulls last. Rows with equal values keep their order. DuckDB sorts
-            them within 128 MB of memory; if rows have more than 256 bytes, it also needs the
-            memory for 150,000 rows. The rest is spilled to the folder for temporary files.
+            the rows within 128 MB of memory, plus the memory for 150,000 rows if rows have more
+            than 256 bytes, and spills the rest to the folder for temporary files.
         skip_truncated: if a RESP file ends inside a command, load the commands before it.
 
     CSV: every column is text, exactly as in the file: ``00123`` and ``1.10`` are unchanged, and
@@ -166,7 +166,7 @@ def read(
     RDB, a snapshot of Redis up to 8.2 or Valkey up to 9.1: rows as ``unload()`` returns them from a
     server; no server is needed. The names of fields are found by a first pass over the file, unless
     ``fields`` or the template names them. Keys that have expired since the snapshot are included.
-    Damage is an error with its offset; the checksum is compared after the last row.
+    An error about damage names the offset; the checksum is compared after the last row.
 
     RESP, as ``dump`` writes it: one path or one file object; see RespFile.
 

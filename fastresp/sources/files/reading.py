@@ -43,7 +43,7 @@ FORMAT_NAMES = {
 
 @dataclass(frozen=True)
 class FileOptions:
-    """The user's options for text files, and from ``match`` on for RDB files, as for ``read()``.
+    """The user's options of ``read()``: first for text files, and from ``match`` on for RDB files.
 
     Attributes:
         pattern: the pattern that found the files, of any format; None if the user named the files.

@@ -23,7 +23,7 @@ def is_server(source: object) -> bool:
 
 
 class ReplicaFile(io.RawIOBase):
-    """An RDB file, which a server sends to us as a replica of it when it is first read.
+    """The snapshot of a server as an RDB file, requested as by a replica, at the first ``read()``.
 
     Args:
         url: the URL of the server, with ``+psync`` after its scheme.

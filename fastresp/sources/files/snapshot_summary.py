@@ -38,7 +38,7 @@ EXPIRY_NAMES = (*EXPIRIES, "later", "never")
 
 @dataclass
 class Tally:
-    """The number of keys, and their bytes in the file: of the keys and their values."""
+    """The number of keys, and the number of bytes of these keys and their values in the file."""
 
     keys: int = 0
     bytes: int = 0
@@ -49,7 +49,7 @@ class Tally:
 
 
 class LargeKey(NamedTuple):
-    """One of the largest keys, and the bytes of its name and value."""
+    """One of the largest keys; ``size`` is the number of bytes of the key and its value."""
 
     size: int
     key: bytes
@@ -67,7 +67,8 @@ class SnapshotSummary:
         server: the server that wrote the file; empty if unknown.
         created: when the snapshot was made; None if unknown.
         total: all keys that match.
-        types, databases, prefixes, expiries: the keys by name.
+        types, databases, prefixes, expiries: a Tally for each type, database, prefix, and range of
+            times to live.
         largest: the largest keys, the largest first.
         functions: the number of function libraries.
         unmatched: the number of keys that do not match the pattern.
@@ -101,7 +102,7 @@ def opened(source: Any) -> Iterator[Input]:
 
 
 def summarise(source: Any, *, match: str | None = None, depth: int = 1) -> SnapshotSummary:
-    """Read an RDB file to its end, and summarise it; damage ends the summary with a fault.
+    """Read an RDB file to its end or to the first damage, and summarise it.
 
     Args:
         source: a path, or a file object open for reading bytes.
@@ -127,7 +128,7 @@ def summarise(source: Any, *, match: str | None = None, depth: int = 1) -> Snaps
 
 
 def _describe(summary: SnapshotSummary, reader: RdbReader) -> None:
-    """Set what the file says of itself."""
+    """Store the file's version, server, time of creation, and number of functions."""
     aux = reader.aux
     summary.version = reader.version
     for product, name in (("Valkey", b"valkey-ver"), ("Redis", b"redis-ver")):

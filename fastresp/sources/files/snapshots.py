@@ -59,7 +59,7 @@ def open_rdb(
 
 
 class Snapshot:
-    """What is wanted of an RDB file.
+    """The keys of an RDB file to read.
 
     Attributes:
         target: the pattern of the keys.
@@ -105,7 +105,7 @@ class Snapshot:
         return column_names(found, self.kind, self.target)
 
     def _nothing(self, reader: RdbReader) -> SourceError:
-        """Return the error of a file without wanted values."""
+        """Return the error for a file without wanted values."""
         text = f"no {self.kind} of database {self._options.db or 0} matches {self.target.glob}"
         if reader.other is not None:
             key, kind = reader.other
@@ -143,7 +143,7 @@ class Snapshot:
         self._warn(reader, rows)
 
     def _warn(self, reader: RdbReader, rows: int) -> None:
-        """Say which keys were left out, unless the user chose them."""
+        """Log how many keys were skipped because the user chose no type or no database."""
         log = logging.getLogger("fastresp")
         if reader.other is not None and (self._options.type is None or not rows):
             key, kind = reader.other

@@ -103,7 +103,7 @@ class Table:
         paths, options = self._files.sources, self._files.options
         found = {
             "source": "; ".join(map(file_of, paths)),
-            "query": masked(str(self._sql)),  # no digest of a password: it could be guessed
+            "query": masked(str(self._sql)),  # a password could be guessed from its digest
             "format": repr((self._files.kinds, options)),
             "limit": str(self._limit),
             "order": repr(self._sort_by),
