@@ -19,6 +19,7 @@ import click
 from ..encode.key_columns import EXPIRES_AT, as_target
 from ..load.new_file import replacing
 from ..load.progress import counting
+from ..outcome.passwords import masked
 from ..outcome.report import counted, size_text
 from ..replies.fetch_hashes import Hashes
 from ..replies.unload import Entries, check_found
@@ -46,6 +47,13 @@ JSON_ROWS = 1024
     "pattern",
     "PATTERN",
     "`'user:{id}'` (adds a column `id`), `'user:*'`, or a single key; or an RDB file.",
+)
+@argument(
+    "named_output",
+    "[FILE]",
+    "The same as `-o FILE`, if the extension of FILE is of an output format.",
+    required=False,
+    type=FILE,
 )
 @option("--match", "P", "The pattern of keys in an RDB file.", show_default="all keys")
 @option("--db", "N", "The database of an RDB file.", type=click.IntRange(min=0), show_default="`0`")
@@ -83,6 +91,7 @@ JSON_ROWS = 1024
 @options.timeout
 def unload(
     pattern: str,
+    named_output: Path | None,
     match: str | None,
     db: int | None,
     type: str | None,  # noqa: A002
@@ -121,15 +130,16 @@ def unload(
 
     An RDB file is a snapshot that a server has saved; no server is needed to read it:
 
-        fastresp unload dump.rdb --match "user:{id}" -o users.parquet
+        fastresp unload dump.rdb users.parquet --match "user:{id}"
 
     In a cluster, the keys of all nodes are written; pass the URL of any node. If slots move during
     the scan, keys may be missing or appear twice.
 
-    Without `-o FILE`, CSV is written to stdout. FILE is replaced only when the new file is
+    Without FILE, CSV is written to stdout. FILE is replaced only when the new file is
     complete; after an error or Ctrl-C, the old file is unchanged.
     """
     with ending(as_json=as_json) as end:
+        output = _output(output, named_output)
         path = None if output is None or str(output) == "-" else output
         if path is None:
             end.json_file = sys.stderr
@@ -233,6 +243,22 @@ def _split(names: Sequence[str], option: str) -> list[str]:
     if not all(fields):
         raise ValueError(f"{option} has an empty name; write {option} name,email")
     return fields
+
+
+def _output(output: Path | None, named: Path | None) -> Path | None:
+    """Return the output file: the value of ``-o``, or the second argument.
+
+    Raises:
+        ValueError: the argument could be a file that the shell has found for a pattern without
+            quotes, which must not be replaced.
+    """
+    if named is None:
+        return output
+    if output is not None or SUFFIXES.get(named.suffix.lower()) not in FORMATS:
+        raise ValueError(
+            f"unexpected argument {masked(str(named))}: quote a pattern of keys; -o FILE writes to a file"
+        )
+    return named
 
 
 def _kind(path: Path | None, kind: str | None) -> str:

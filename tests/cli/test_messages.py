@@ -124,7 +124,7 @@ def test_mistakes_have_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             ["load", "users.csv", "SET {id} 1", "--checkpoint", "c", "--retry-in-doubt", "always"],
             "--checkpoint can't be used with --retry-in-doubt; resume the load instead",
         ),
-        (["unload", "user:*", "out.csv"], "argument (out.csv); -o FILE writes to a file"),
+        (["unload", "a", "b.csv", "c.csv"], "argument (c.csv); -o FILE writes to a file"),
         (["check", "a", "https://x/y?sig=geheim"], "argument (https://x/y?sig=***)"),
         (["dump", "users.csv", "SET {id} 1", "-o", "o.rdb"], "add --format rdb, or name it o.resp"),
         (["load", wide, "SET {id} 1"], "... (907 characters): File name too long"),

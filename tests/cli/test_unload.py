@@ -48,6 +48,22 @@ def stored(client: redis.Redis) -> dict[bytes, dict[bytes, bytes]]:
     return {key: client.hgetall(key) for key in client.scan_iter()}
 
 
+def test_the_second_argument_is_the_output_file(client: redis.Redis, tmp_path: Path) -> None:
+    """A file that the shell has found for a pattern without quotes is not replaced."""
+    client.hset("user:1", "name", "Ann")
+    output = tmp_path / "users.csv"
+    result = invoke("unload", "user:*", output)
+    assert result.stderr.startswith(f"1 row written to {output}: ")
+    before = output.read_bytes()
+    assert before.endswith(b'"user:1","Ann"\n')
+    for arguments in ([tmp_path / "user.csv", output], ["user:*", tmp_path / "dump.rdb"]):
+        result = invoke("unload", *arguments, "--format", "csv")
+        assert result.exit_code
+    assert "dump.rdb: quote a pattern of keys; -o FILE writes to a file" in result.stderr
+    assert invoke("unload", "user:*", output, "-o", output).exit_code == Exit.USAGE
+    assert output.read_bytes() == before
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_field_names_round_trip(suffix: str, client: redis.Redis, tmp_path: Path) -> None:
     names = [

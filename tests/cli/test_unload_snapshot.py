@@ -31,7 +31,7 @@ def dump(server: LocalServer, tmp_path: Path) -> Path:
 
 def test_hashes_to_parquet(dump: Path, tmp_path: Path) -> None:
     output = tmp_path / "users.parquet"
-    result = invoke("unload", dump, "--match", "user:{id}", "--ttl", "-o", output)
+    result = invoke("unload", dump, output, "--match", "user:{id}", "--ttl")
     assert result.exit_code == Exit.OK
     assert result.stderr.startswith(f"2 rows written to {output}: ")
     rows = sorted(pq.read_table(output).to_pylist(), key=lambda row: row["id"])
