@@ -264,6 +264,7 @@ async def copy(
     delete: Delete = False,
     verify: bool = False,
     sample: str | float | None = None,
+    differences: DifferenceTarget = None,
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,

@@ -18,6 +18,7 @@ from .ending import Ending, ending, in_options, progress_of
 from .exit_codes import Exit
 from .json_log import json_log
 from .load import load_arguments
+from .verify import difference_target
 
 __all__ = ["copy"]
 
@@ -34,6 +35,7 @@ __all__ = ["copy"]
 @options.copy_dry_run
 @options.copy_verify
 @options.sample
+@options.differences
 @options.retry_in_doubt
 @options.durable
 @options.copy_checkpoints
@@ -57,7 +59,9 @@ def copy(source: str, target: str, log: str, yes: bool, as_json: bool, **values:
     """
     with json_log(log == "json") as lines, ending(as_json=as_json, log=lines) as end:
         exists = values.pop("exists")  # of the copy, not of serialised loads
-        arguments = {"exists": exists, **grouped(load_arguments(values, as_json))}
+        differences = difference_target(values.pop("differences"), as_json=as_json)
+        arguments = grouped(load_arguments(values, as_json))
+        arguments |= {"exists": exists, "differences": differences}
         kept = CopyOptions.of({"target": target, **arguments}).progress_kept
         if arguments["delete"] and not yes:
             arguments["delete"] = asking(end)

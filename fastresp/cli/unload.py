@@ -255,9 +255,8 @@ def _output(output: Path | None, named: Path | None) -> Path | None:
     if named is None:
         return output
     if output is not None or SUFFIXES.get(named.suffix.lower()) not in FORMATS:
-        raise ValueError(
-            f"unexpected argument {masked(str(named))}: quote a pattern of keys; -o FILE writes to a file"
-        )
+        text = "quote a pattern of keys; -o FILE writes to a file"
+        raise ValueError(f"unexpected argument {masked(str(named))}: {text}")
     return named
 
 

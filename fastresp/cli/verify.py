@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from ..encode.template import Template
-from ..load.verifying.report import Difference, VerifyReport, difference_line
+from ..load.verifying.report import (
+    Difference,
+    DifferenceTarget,
+    VerifyReport,
+    difference_line,
+)
 from ..load.verifying.verify import VerifyOptions, verify
 from ..sources.blocking import write_all
 from . import options
@@ -25,7 +30,7 @@ from .sources import (
     template_for,
 )
 
-__all__ = ["verify_command", "verify_source"]
+__all__ = ["difference_target", "verify_command", "verify_source"]
 
 STDOUT = Path("-")
 
@@ -74,12 +79,7 @@ def verify_command(
         arguments = fields_of(VerifyOptions, values)
         arguments["since"] = _seconds(arguments["since"])
         arguments["timeout"] = arguments["timeout"] or None
-        if arguments["differences"] == STDOUT:
-            if as_json:
-                raise ValueError(
-                    "--json and --differences - both write to stdout; use --differences FILE"
-                )
-            arguments["differences"] = _print_difference
+        arguments["differences"] = difference_target(arguments["differences"], as_json=as_json)
         VerifyOptions(**arguments)  # raises before the source is opened
         check_templates(templates)
         opening = opened(source, SourceOptions(**values), templates)
@@ -109,6 +109,19 @@ def verify_source(
         raise
     end.add_verified(report)
     return report
+
+
+def difference_target(path: Path | None, *, as_json: bool) -> DifferenceTarget:
+    """Return the argument ``differences=`` for the value of ``--differences``.
+
+    Raises:
+        ValueError: standard output is already used by ``--json``.
+    """
+    if path != STDOUT:
+        return path
+    if as_json:
+        raise ValueError("--json and --differences - both write to stdout; use --differences FILE")
+    return _print_difference
 
 
 def _print_difference(difference: Difference) -> None:

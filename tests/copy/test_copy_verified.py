@@ -151,6 +151,27 @@ def test_differences(source: redis.Redis, target: redis.Redis, changing: Any) ->
     assert json.dumps(found.as_json())
 
 
+def test_differences_are_written(source: redis.Redis, target: redis.Redis, tmp_path: Path) -> None:
+    """More than the report keeps; the file is checked before the copy."""
+    names = [f"new:{number}" for number in range(120)]
+    source.mset(dict.fromkeys(names, "a"))
+    target.mset(dict.fromkeys(names, "b"))
+    path = tmp_path / "differences"
+    options: dict[str, Any] = {"match": "new:*", "exists": "skip", "differences": path}
+    assert verified(source, target, **options).differing == 120
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert sorted(line["key"] for line in lines) == sorted(names)
+    assert {(line["kind"], line["wanted"], line["found"]) for line in lines} == {
+        ("value", "a", "b")
+    }
+    target.flushall()
+    with pytest.raises(FileExistsError, match="the differences of an earlier comparison"):
+        verified(source, target, **options)
+    assert target.dbsize() == 0
+    with pytest.raises(ValueError, match="differences needs verify=True"):
+        fastresp.copy(source, target, differences=path)
+
+
 def test_changed_in_the_source(source: redis.Redis, target: redis.Redis, changing: Any) -> None:
     """Keys that the source changes after the copy are no differences, but named."""
     source.mset({"new:changed": 1, "new:expires": 1, "new:same": 1, "new:lost": 1})
@@ -244,3 +265,9 @@ def test_command_line(source: redis.Redis, target: redis.Redis) -> None:
     ended = subprocess.run([*command, "--exists", "replace"], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (0, "")
     assert "keys/s): nothing differs" in ended.stderr
+    target.rpush("list", "other")
+    command += ["--exists", "skip", "--differences", "-"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 1
+    found = json.loads(ended.stdout)
+    assert (found["key"], found["kind"], found["found"]) == ("list", "extra", "other")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,7 @@ from ...sources.entries import Entries
 from ...transports.driver import Blocking, Steps, run
 from ..load import Choose, Feature, Load
 from ..mass_insert import choose, loading
+from ..verifying.report import Difference, DifferenceTarget, difference_writer
 from .changed_entries import ChangedEntries
 from .deleting import Delete, Deleting
 from .dry_run import PlannedCopy, plan_copy
@@ -79,7 +81,7 @@ def copying(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[R
     if options.dry_run:
         return planning(source, options)
     if options.verify:
-        return _verified(source, options, choose)
+        return _copy_and_verify(source, options, choose)
     return _copying(_entries(source, options), options, choose)
 
 
@@ -115,8 +117,18 @@ def _entries(source: CopySource, options: CopyOptions) -> Entries:
     return ServerEntries(source, match, kind, timeout)
 
 
-def _verified(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[Report]:
+def _copy_and_verify(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[Report]:
     """Copy, and then compare the copies with the source, which is read again."""
+    with difference_writer(options.differences) as write:
+        return (yield from _verified(source, options, choose, write))
+
+
+def _verified(
+    source: CopySource,
+    options: CopyOptions,
+    choose: Choose,
+    write: Callable[[Difference], object],
+) -> Steps[Report]:
     entries, sample = _entries(source, options), Sample(options.share)
     copied = CopiedKeys(options.share)
     entries.note(copied.note)
@@ -140,7 +152,7 @@ def _verified(source: CopySource, options: CopyOptions, choose: Choose) -> Steps
             entries, target, (yield Blocking(prepare)),
             # A resumed copy does not know what earlier runs have copied.
             None if report.resumed_at else copied,
-            sample, options.original, options.timeout,
+            sample, options.original, options.timeout, write,
         )  # fmt: skip
         report.verification = yield from verification.run()
     except BaseException as error:
@@ -184,6 +196,7 @@ def copy(
     delete: Delete = False,
     verify: bool = False,
     sample: str | float | None = None,
+    differences: DifferenceTarget = None,
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,
@@ -251,6 +264,8 @@ def copy(
             since they were copied are not differences, but counted and named. Needs 8 bytes of
             memory per key. After a resumed copy, such keys are differences.
         sample: verify only a share of the keys, such as ``"1%"`` or 0.01.
+        differences: where to write the differences that were found, as for ``verify()``; at most
+            10,000.
         on_error, max_errors, rejects, rate_limit, connections, timeout, progress, retry, durable:
             as for ``mass_insert``. ``rate_limit`` counts keys, or bytes of their payloads.
         checkpoint: a ``Checkpoint``, or its name: the target stores every 2 seconds what is left to

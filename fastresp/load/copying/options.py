@@ -14,6 +14,7 @@ from ...outcome.messages import Hint, Message, shortened
 from ...replies.key_pattern import KINDS
 from ...server.answers import Answers
 from ...server.options import EXISTS, Checkpoint, Options, arguments_of, as_checkpoint
+from ..verifying.report import DifferenceTarget
 from ..verifying.verify import VerifyOptions
 from .deleting import Delete
 
@@ -45,6 +46,7 @@ class CopyOptions(Options):
     delete: Delete = False
     verify: bool = False
     sample: str | float | None = None
+    differences: DifferenceTarget = None
     progress_kept: Checkpoint | None = None
 
     @classmethod
@@ -71,8 +73,9 @@ class CopyOptions(Options):
             if self.delete and getattr(self, option):
                 raise ValueError(Message(Hint(option), " can't be combined with ", Hint("delete")))
         self._check_follow()
-        if self.sample is not None and not self.verify:
-            raise ValueError(Message(Hint("sample"), " needs ", Hint("verify", True)))
+        for option in ("sample", "differences"):
+            if getattr(self, option) is not None and not self.verify:
+                raise ValueError(Message(Hint(option), " needs ", Hint("verify", True)))
         self.share  # noqa: B018
         if self.progress_kept is not None and self.exists == "error" and not self.from_replica:
             text = " resumes a few keys before the end, and the target has these; pass "

@@ -161,6 +161,7 @@ class Verification:
         sample: the keys to compare.
         original: returns the name in the source of a key of the target.
         timeout: as for ``copy``.
+        write: is called with each difference at the end.
     """
 
     def __init__(
@@ -172,6 +173,7 @@ class Verification:
         sample: Sample,
         original: Callable[[bytes], bytes],
         timeout: float | None,
+        write: Callable[[Difference], object],
     ) -> None:
         self.report = CopyVerifyReport(sample=sample.share)
         self._entries = entries
@@ -180,6 +182,7 @@ class Verification:
         self._copied = copied
         self._original = original
         self._timeout = timeout
+        self._write = write
         self._sample = sample
         rows = iter(entries)
         if not isinstance(entries, ServerEntries):  # which reads only the sample
@@ -195,7 +198,9 @@ class Verification:
         try:
             while (yield Blocking(self._compare_next)):
                 pass
-            yield Blocking(self._recheck)
+            for difference in (yield Blocking(self._recheck)):
+                report.add(difference)
+                self._write(difference)
         except BaseException:
             report.stopped = "not all keys were compared"
             raise
@@ -239,13 +244,11 @@ class Verification:
     def _read(self, keys: list[bytes], template: list[str], server: Server) -> Any:
         return iter_replies(keys, template, server=server, timeout=self._timeout)
 
-    def _recheck(self) -> None:
-        """Read the differing keys again, and sort out those that have changed."""
-        entries, report = self._entries, self.report
+    def _recheck(self) -> list[Difference]:
+        """Read the differing keys again; return those that have not changed."""
+        entries = self._entries
         if not isinstance(entries, ServerEntries):  # a file does not change
-            for difference in self._candidates.values():
-                report.add(difference)
-            return
+            return [*self._candidates.values()]
         time.sleep(PAUSE_S if self._candidates else 0)
         found: list[tuple[Difference, set[int]]] = []
         keys = iter(self._candidates)
@@ -254,11 +257,13 @@ class Verification:
         known = None
         if self._copied is not None:
             known = self._copied.among({each for _, digests in found for each in digests})
+        remaining = []
         for difference, digests in found:
             if known is None or digests & known:
-                report.add(difference)
+                remaining.append(difference)
             else:
-                report.add_changed(difference.key)
+                self.report.add_changed(difference.key)
+        return remaining
 
     def _still_differing(
         self, keys: list[bytes], source: Server
