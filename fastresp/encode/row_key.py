@@ -15,7 +15,7 @@ from .fields import Field, Items, Pairs, Row
 from .plan import Plan
 from .template import Template
 
-__all__ = ["RowKeys", "key_probe", "key_text", "split_short"]
+__all__ = ["RowKeys", "key_probe", "split_short"]
 
 Commands: TypeAlias = Sequence[Sequence[Sequence[bytes | Field]]]
 Arguments: TypeAlias = tuple[bytes, ...]
@@ -62,6 +62,17 @@ class KeyPosition(NamedTuple):
             return None
         return key[len(self.before) : len(key) - len(self.after)]
 
+    def shown(self, value: bytes) -> str:
+        """Describe a key by the placeholder and its value, each cut to MAX_SHOWN characters.
+
+        The name of a placeholder is shown as in ``id=17``, and a position as in ``{0}=17``. If the
+        key is only a position, it is shown as in ``key '17'``.
+        """
+        name, text = str(self.field.key), _cut(value.decode(errors="backslashreplace"))
+        if not name.isdecimal():
+            return f"{_cut(name)}={text}"
+        return f"{{{_cut(name)}}}={text}" if self.before or self.after else f"key '{text}'"
+
 
 class RowKeys:
     """Finds the keys of rows in a template's commands, to identify rows in messages.
@@ -76,7 +87,7 @@ class RowKeys:
     def of_row(
         self, at: int, count: int, row: Callable[[int], int], arguments: Callable[[int], Arguments]
     ) -> str:
-        """Return the key of a command's row in the form of ``key_text()``; empty if unknown.
+        """Return the key of a command's row, as KeyPosition shows it; empty if unknown.
 
         If the command has no key, the row's other commands are searched for a key.
 
@@ -107,15 +118,13 @@ class RowKeys:
         return error
 
     def of(self, arguments: Arguments) -> str:
-        """Return the placeholder in a command's key, with its value, in the form of ``key_text()``.
+        """Return the key of a command, as KeyPosition shows it.
 
         The text is empty if the placeholder can't be determined, or if the command may contain a
         password.
         """
-        found = [
-            (str(position.field.key), position.value(arguments)) for position in self._positions
-        ]
-        shown = {key_text(name, value) for name, value in found if value is not None}
+        found = [(position, position.value(arguments)) for position in self._positions]
+        shown = {position.shown(value) for position, value in found if value is not None}
         return shown.pop() if len(shown) == 1 else ""
 
 
@@ -160,24 +169,15 @@ def _position(command: Sequence[Sequence[bytes | Field]]) -> KeyPosition | None:
     return KeyPosition(name, at, before, after, fields[0])
 
 
-def key_probe(plan: Plan) -> tuple[Plan, str] | None:
-    """Return a plan for the first placeholder in a key, and the placeholder's name.
+def key_probe(plan: Plan) -> tuple[Plan, KeyPosition] | None:
+    """Return a plan for the first placeholder in a key, and its position.
 
     The plan writes ECHO with the placeholder's value. Return None if there is no such placeholder.
     """
     position = next(iter(_positions(plan.commands)), None)
     if position is None:
         return None
-    return Plan("", [((b"ECHO",), (position.field,))]), str(position.field.key)
-
-
-def key_text(name: str, value: bytes) -> str:
-    """Return a placeholder and its value, each cut to MAX_SHOWN characters.
-
-    A position is shown in braces, as in ``{0}=17``.
-    """
-    shown = f"{{{_cut(name)}}}" if name.isdecimal() else _cut(name)
-    return f"{shown}={_cut(value.decode(errors='backslashreplace'))}"
+    return Plan("", [((b"ECHO",), (position.field,))]), position
 
 
 def _cut(text: str) -> str:

@@ -16,7 +16,7 @@ from ..outcome.messages import iterator_of, without_nulls_option
 from ..outcome.command_error import RowLocation
 from ..outcome.tracebacks import public
 from ..resp.split import arguments
-from .row_key import key_probe, key_text
+from .row_key import key_probe
 
 CHUNK_BYTES = 1 << 19
 
@@ -243,7 +243,7 @@ cdef class Writer(ChunkWriter):
             return ""
         try:
             chunk = next(Writer(probe[0], nulls="error").chunks([row]))
-            return key_text(probe[1], arguments(b"".join(chunk.pieces()))[1])
+            return probe[1].shown(arguments(b"".join(chunk.pieces()))[1])
         except Exception:   # an error here must not hide the original error
             return ""
 

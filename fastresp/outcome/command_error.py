@@ -29,8 +29,8 @@ class RowLocation:
         line: the physical line in which the row begins, counted from 1, in the uncompressed text of
             the file; None if unknown.
         row_key: the placeholder in a key of the row, and the placeholder's value, such as
-            ``id=17`` or ``{0}=17``, shortened to 40 characters. Empty if no key has exactly one
-            placeholder.
+            ``id=17`` or ``{0}=17``, or ``key '17'`` if the key is only a position; shortened to 40
+            characters. Empty if no key has exactly one placeholder.
     """
 
     row: int | None = None

@@ -119,7 +119,7 @@ def test_existing_keys(source: redis.Redis, target: redis.Redis, tmp_path: Path)
     with pytest.raises(fastresp.LoadErrors) as raised:
         fastresp.copy(source, target, rejects=tmp_path / "rejects")
     [error] = raised.value.report.errors
-    assert (error.code, error.row_key) == ("BUSYKEY", "{0}=string")
+    assert (error.code, error.row_key) == ("BUSYKEY", "key 'string'")
     assert target.get("string") == b"other"
     [rejected] = fastresp.read_rejects(tmp_path / "rejects")
     assert rejected[:2] == ["RESTORE", "string"]

@@ -230,7 +230,7 @@ def test_password_is_not_shown() -> None:
 
 SERIALIZED = [
     ([("a", 1), ("b", 1), ("a", 2)], "RPUSH {0} {1}", "row 0 and row 2 make the same key"),
-    ([("a", 1), ("a", "x"), ("a", 2)], "ZADD {0} {1} m", 'row 1 ({0}=a), command 1: "x" is'),
+    ([("a", 1), ("a", "x"), ("a", 2)], "ZADD {0} {1} m", "row 1 (key 'a'), command 1: \"x\" is"),
     ([("a", 1), ("a", 0)], "RPUSH {0} x; EXPIRE {0} {1}", "one plain number above 0"),
     ([("HSET", "a", "f"), ("SET", "b", 1)], None, "1 argument after the key"),
     ([("SET", "b", 1)], None, "does not make a hash"),

@@ -39,7 +39,7 @@ from ...outcome.errors import EncodeError, TemplateError
 from ...outcome.messages import WITHOUT_NULLS, Hint, Message
 from ...resp.split import arguments
 from ..fields import NOT_A_TIME as NO_TIME
-from ..row_key import key_probe, key_text
+from ..row_key import key_probe
 from ..writer import CHUNK_BYTES
 
 # If a batch took longer than this, send the finished commands before reading the next batch.
@@ -250,7 +250,7 @@ cdef class ColumnWriter(ChunkWriter):
             one.batch = self.batch
             one.at = one.checked = self.at
             one.write()
-            return key_text(probe[1], arguments(b"".join(one.take().pieces()))[1])
+            return probe[1].shown(arguments(b"".join(one.take().pieces()))[1])
         except Exception:   # an error here must not hide the original error
             return ""
 
