@@ -68,7 +68,7 @@ def inspect(file: str, match: str | None, depth: int, html: Path | None, as_json
 
 
 def _facts(summary: SnapshotSummary) -> Iterator[tuple[str, str]]:
-    """Yield what is known of the whole file, as pairs of texts."""
+    """Yield facts about the whole file, as pairs of a name and a value."""
     yield "file", summary.file
     yield "RDB version", str(summary.version)
     if summary.server:

@@ -116,7 +116,7 @@ cdef inline const char *length_end(const char *p, const char *end, long long *n)
 
 
 cdef inline const char *known_length_end(const char *p, long long *n) noexcept nogil:
-    """Do the same as length_end(), but faster, in a command that is known to be valid."""
+    """Read a length as length_end() does, but faster, in a command that is known to be valid."""
     n[0] = p[0] - 48
     p += 1
     while p[0] != c'\r':

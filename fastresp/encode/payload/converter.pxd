@@ -16,8 +16,8 @@ cdef class Converter:
     cdef int sizes                      # LONG_SIZE or SHORT_SIZE of the target; 0 if unknown
     cdef bint drops                     # whether to drop times of expiry that the target can't keep
     cdef readonly Py_ssize_t dropped    # number of dropped times of expiry
-    cdef readonly Py_ssize_t expired    # number of left out fields, which had expired
-    cdef long long now                  # ms
+    cdef readonly Py_ssize_t expired    # number of fields left out because they had expired
+    cdef long long now                  # the current time in ms since 1970
     cdef Elements elements
     cdef Keys names                     # the fields or members of the value being checked
     cdef Buffer out

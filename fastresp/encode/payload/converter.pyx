@@ -64,19 +64,19 @@ cdef enum:
     KEPT_NAMES = 4096
     # A listpack with an entry that is_disputed() has at least this number of bytes.
     DISPUTED_BYTES = 16384
-    # What precedes such a text in its entry.
+    # The number of bytes before the text in such an entry.
     LONG_HEADER = 5
-    # Before the items: their number, and the first time of expiry.
+    # Room before the items, for their number and the first time of expiry.
     ITEMS_ROOM = 32
 
-# The type in which every server since 2.6 accepts a value. Source: rdb.h.
+# The plain RDB types, which every server since 2.6 accepts. Source: rdb.h.
 cdef dict PLAIN = {
     "list": PLAIN_LIST, "set": PLAIN_SET, "zset": BINARY_SORTED_SET, "hash": PLAIN_HASH,
 }
 
 
 cdef class Converter:
-    """Converts values for a server that may be older than their source, or another product.
+    """Converts values for a target that may be older than the source, or another product.
 
     Args:
         version: the RDB version of the target: that of its own DUMP payloads.
@@ -107,12 +107,13 @@ cdef class Converter:
         Args:
             kind: the type of the value: the first byte of a DUMP payload.
             data: the bytes of the value, without a payload's footer.
-            check: whether to check also a value that needs no conversion, down to each element, and
-                for duplicate fields or members. In a file, no checksum protects a single value;
-                servers trust a payload's checksum, and crash later if a compact form is damaged.
+            check: whether to check each element, and for duplicate fields or members, even if the
+                value needs no conversion. Set it for values from a file, which have no checksums of
+                their own: servers trust a payload's checksum, and crash later if a compact form is
+                damaged.
 
         Raises:
-            SourceError: the value is damaged, or the target can't keep it.
+            SourceError: the value is damaged, or the target can't store it.
         """
         cdef Word value
         cdef int found = self.convert(kind, first_byte(data), data.shape[0], &value, check)
@@ -173,10 +174,11 @@ cdef class Converter:
         return elements.node.disputed in (0, self.sizes)
 
     cdef int check_names(self, int kind) except -1:
-        """Read the items up to the first one with a name that occurs before, or out of order.
+        """Read the items up to the first duplicate name, or the first item that is out of order.
 
-        Servers keep a listpack with expiries in their order; the fields without are last. A table
-        of names is limited: servers themselves find further duplicates, but not in compact forms.
+        Servers sort a listpack with expiries by expiry, and fields without an expiry are last. The
+        number of names in the table is limited. Beyond this limit, servers find duplicates
+        themselves, except in compact forms.
         """
         cdef Elements elements = self.elements
         cdef uint64_t expiry, last = 0
@@ -200,7 +202,7 @@ cdef class Converter:
 cdef int put_stream(
     Converter self, int kind, const char *data, Py_ssize_t size, Word *value, bint same
 ) except -1:
-    """Write a stream without what the target does not know.
+    """Write a stream without the parts that the target does not know.
 
     Args:
         same: whether the listpacks need no change.
@@ -267,7 +269,7 @@ cdef int put_entry_again(
 cdef bint copy_parts(
     Buffer out, Cursor *c, const char *layout, int kind, int target
 ) except -1:
-    """Copy what a layout describes, but no parts that the target does not know.
+    """Copy the parts of a layout, except those that the target does not know.
 
     Return False if the bytes are damaged.
     """
@@ -296,7 +298,7 @@ cdef bint copy_parts(
 cdef int put_items(
     Converter self, int kind, const char *data, Py_ssize_t size, Word *value
 ) except -1:
-    """Write the items of a value in the plain type, or one for a hash whose fields expire."""
+    """Write a value in the plain type or, if fields of a hash expire, in a type for such hashes."""
     cdef Elements elements = self.elements
     cdef Buffer out = self.out
     cdef int target = PLAIN[type_name(kind)], found
@@ -324,7 +326,7 @@ cdef int put_items(
 cdef int end_items(
     Buffer out, int target, int64_t first, uint64_t count, Word *value
 ) except -1:
-    """Write what precedes the items, into the room before them."""
+    """Write the header of the items into the room before them."""
     cdef char[ENTRY_ROOM] number
     cdef Py_ssize_t width = put_length(number, count) - number
     cdef char *start = out.out.base + ITEMS_ROOM - width
@@ -364,7 +366,7 @@ cdef int64_t first_expiry(Elements elements) noexcept nogil:
 cdef inline int64_t expiry_of(const Word *item) noexcept nogil:
     cdef int64_t expiry = -1
     read_integer(item[2].text, item[2].size, &expiry)
-    return expiry or 1              # servers take 0 for a field that does not expire
+    return expiry or 1              # for servers, 0 means that a field does not expire
 
 
 cdef bint put_item(Converter self, int target, int64_t first, const Word *item) except -1:

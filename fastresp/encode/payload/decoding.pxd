@@ -12,7 +12,8 @@ from ...resp.buffer cimport put_signed
 from .encoding cimport LISTPACK_END, LISTPACK_HEADER, UNCOUNTED, Word, back_length, is_disputed
 
 cdef enum:
-    # A length of 11 binary and 6 bits is the kind of a text that is stored in another way.
+    # If the two high bits of a length are set, the other 6 bits are the kind of a text that is not
+    # stored as plain bytes.
     PLAIN_LENGTH = -1
     INT8_TEXT = 0
     INT16_TEXT = 1
@@ -22,13 +23,14 @@ cdef enum:
     LZF_RATIO = 88
     # A ziplist begins with its size, the offset of the last entry, and the number of entries.
     ZIPLIST_HEADER = 10
-    # A longer size of the previous entry has 5 bytes, in a ziplist; a longer text, in a zipmap.
+    # A size up to this has one byte, a larger size 5 bytes: in a ziplist, the size of the previous
+    # entry; in a zipmap, the size of a text.
     ONE_BYTE = 253
     # A zipmap of this many pairs or more has to be counted.
     LARGE_ZIPMAP = 254
     INTSET_HEADER = 8
-    # How a server writes the size of an entry that is_disputed(): as back_length(), or in one byte
-    # less.
+    # How a server writes the size of an entry that is_disputed(): in back_length() bytes, or in one
+    # byte less.
     LONG_SIZE = 1
     SHORT_SIZE = 2
 
@@ -217,7 +219,7 @@ cdef struct Packed:
     Py_ssize_t entries              # number of entries read
     Py_ssize_t counted              # number of entries by the header; -1 if unknown
     Py_ssize_t before               # of a ziplist, size of the last entry; of an intset, its width
-    int disputed                    # of entries that are is_disputed(): LONG_SIZE, SHORT_SIZE
+    int disputed                    # flags LONG_SIZE, SHORT_SIZE: how disputed sizes are written
     Py_ssize_t tail                 # of a ziplist, offset of the last entry by the header
     bint is_value                   # of a zipmap, whether the next entry is a value
 
@@ -228,7 +230,7 @@ cdef inline bint damaged(Packed *f, const char *fault) noexcept nogil:
 
 
 cdef inline bint open_packed(Packed *f, Form form, const char *p, Py_ssize_t size) noexcept nogil:
-    """Begin to read a compact form; return whether its header is sound."""
+    """Begin to read a compact form; return whether its header is valid."""
     cdef uint32_t size32 = 0
     cdef uint16_t count = 0
     cdef Py_ssize_t header = (

@@ -210,7 +210,7 @@ cdef inline bint same(const Word *a, const Word *b) noexcept nogil:
 
 
 cdef Py_ssize_t keep_of_few(Word *words, Py_ssize_t size, int item, int name) noexcept nogil:
-    """Do the same as ``UniqueNames.keep()`` without a table, which is faster for a few items."""
+    """Keep items as ``UniqueNames.keep()`` does, without a table: faster for a few items."""
     cdef Py_ssize_t i = 0, at, kept = 0
     while i < size:
         at = 0

@@ -1,11 +1,11 @@
-"""What the value of each type consists of, and where it ends.
+"""The layout of each type's values, and functions that find the end of a value.
 
 A layout is a text with a letter per part of a value:
   s  a text                   8  eight bytes: a time in ms, or a double
   l  a number                 i  16 bytes: the ID of a stream's entry
   a  a score as text          L  a number, since STREAM_2
   M  opcodes of a module      E  eight bytes, since STREAM_3
-  (  a number of repetitions of what is up to the closing parenthesis
+  (  a number, and as many repetitions of the parts up to the closing parenthesis
 Source: rdbSaveObject() in rdb.c of Redis and Valkey.
 """
 
@@ -71,8 +71,8 @@ cdef inline const char *layout_of(int kind) noexcept nogil:
     if kind == LIST_OF_NODES:
         return b"(ls)"
     if is_stream(kind):
-        # The nodes; their number of entries, and IDs; the groups with their pending entries, and
-        # with consumers and theirs.
+        # The nodes; the number of entries, and IDs; the groups, each with its pending entries and
+        # its consumers, which have pending entries of their own.
         return b"(ss)lllLLLLL(sllL(i8l)(s8E(i)))"
     if kind == VALKEY_TIMED_HASH:
         return b"(ss8)"
@@ -132,7 +132,7 @@ cdef inline bint pass_score(Cursor *c) noexcept nogil:
 
 
 cdef inline bint pass_part(Cursor *c, char letter, int kind) noexcept nogil:
-    """Move past what a letter of a layout describes."""
+    """Move past the part that a letter of a layout describes."""
     cdef uint64_t number
     cdef Stored text
     if letter == c's':
@@ -151,7 +151,7 @@ cdef inline bint pass_part(Cursor *c, char letter, int kind) noexcept nogil:
 
 
 cdef inline const char *group_end(const char *layout) noexcept nogil:
-    """Return what follows the parenthesis that closes a group."""
+    """Return the rest of a layout after the parenthesis that closes a group."""
     cdef int depth = 1
     while depth:
         depth += (layout[0] == c'(') - (layout[0] == c')')
@@ -160,7 +160,7 @@ cdef inline const char *group_end(const char *layout) noexcept nogil:
 
 
 cdef inline const char *pass_layout(Cursor *c, const char *layout, int kind) noexcept nogil:
-    """Move past what a layout describes, up to a closing parenthesis.
+    """Move past the parts of a layout, up to a closing parenthesis.
 
     Return the rest of the layout; NULL if the bytes are damaged, or more bytes are needed.
     """

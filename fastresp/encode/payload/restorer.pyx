@@ -34,21 +34,21 @@ cdef enum:
 cdef class Restorer:
     """Makes the rows of a copy: payloads with the target's version, for renamed keys.
 
-    A value is passed on as it is, unless the target does not know its type.
+    A value is unchanged, unless the target does not know its type.
 
     Args:
         rdb_version: the RDB version of the target; see ``format_of()``.
         valkey, source_valkey: whether the target and the source are Valkey.
         field_ttl, short_sizes: as for ``Converter``.
         old, new: a prefix of keys, and the prefix that replaces it.
-        unique: whether to leave out keys that were read before, as SCAN may return a key twice. The
-            first 500,000 keys are remembered.
+        unique: whether to leave out keys that were read before, since SCAN may return a key twice.
+            Only the first UNIQUE_KEYS keys are remembered.
 
     Attributes:
         error: the SourceError of the key after the last row; None if there is no error.
-        gone: the number of keys that no longer existed when they were read, or whose time has
-            passed: RESTORE would delete such a key of the target.
-        converted: the number of values that the target stores in another form.
+        gone: the number of keys that no longer existed when they were read, or have expired since.
+            RESTORE of an expired key would delete the key of the target.
+        converted: the number of values that were converted for the target.
         expiries_dropped: the number of fields whose time to live was dropped.
     """
 
@@ -58,7 +58,7 @@ cdef class Restorer:
     cdef Converter converter
     cdef Keys keys                      # of the rows so far; None to allow a key twice
     cdef int version
-    cdef long long now                  # ms; when the last rows were requested
+    cdef long long now                  # when the last rows were requested, in ms since 1970
     cdef bytes old
     cdef bytes new
 
@@ -194,7 +194,7 @@ cdef class Restorer:
         cdef Word value
         cdef char *to
         value.text, value.size = data + 1, size - 1
-        # The target decides about a type that only it may know.
+        # Pass on a type that is unknown here: the target may know it.
         if layout_of(kind) is not NULL:
             try:
                 kind = self.converter.convert(kind, data + 1, size - 1, &value, check)

@@ -85,8 +85,8 @@ cdef class LaneSplitter:
 
     Args:
         of_slots: the lane of each slot.
-        serializer: the serializer that made the chunks. If it waits for the reply to a chunk, and
-            the chunk is split, it waits for the reply to the last part instead.
+        serializer: the serializer that made the chunks. If it waits for the reply to a chunk that
+            is split, it then waits for the reply to the last part.
     """
 
     cdef short[SLOTS] lanes             # lane of each slot

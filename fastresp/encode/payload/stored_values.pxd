@@ -13,7 +13,7 @@ cdef enum:
 
 
 # Return the size in bytes of the value that begins at ``data``, or INCOMPLETE, or DAMAGED. Checks
-# the lengths of texts, but not what is inside of compact forms: Elements does.
+# the lengths of texts, but not the contents of compact forms, which Elements checks.
 cdef Py_ssize_t value_end(int kind, const char *data, Py_ssize_t size) noexcept nogil
 # Return why a value is damaged, after value_end() returned DAMAGED.
 cdef str why_damaged(int kind, const char *data, Py_ssize_t size)
@@ -22,7 +22,7 @@ cdef str why_damaged(int kind, const char *data, Py_ssize_t size)
 cdef Py_ssize_t largest_text(int kind, const char *data, Py_ssize_t size) except -1
 # Return the type of a value as TYPE names it; "module" for values of modules.
 cdef str type_name(int kind)
-# Return the address of bytes, also if there are none.
+# Return the address of bytes, even if there are no bytes.
 cdef const char *first_byte(const unsigned char[::1] data) noexcept
 
 
@@ -42,9 +42,9 @@ cdef class Elements:
     cdef int next_word                  # index in the item of the next word
     cdef Form form                      # the form of all nodes; NO_FORM if the texts are plain
     cdef uint64_t left                  # number of plain items or nodes to read
-    cdef uint64_t first_expiry          # of a hash with expiries, what they are relative to
+    cdef uint64_t first_expiry          # the time that the expiries of a hash are relative to
     cdef Packed node                    # the compact form being read
-    cdef StreamNode stream              # of a stream, what its node's entries share
+    cdef StreamNode stream              # of a stream, the data that the node's entries share
     cdef Scratch[MAX_WORDS + 1] scratch
     cdef char[MAX_WORDS][SCORE_ROOM] numbers
 

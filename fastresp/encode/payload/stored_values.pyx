@@ -62,7 +62,7 @@ cdef enum:
     KEPT_BYTES = 1048576
     IMPOSSIBLE = -2
 
-# Later times of expiry are damaged, so that sums can't overflow; Redis allows 2^48 ms.
+# Later times of expiry count as damaged, so that sums can't overflow; Redis allows 2^48 ms.
 cdef uint64_t MAX_EXPIRY = <uint64_t>1 << 62
 cdef const char *NOTHING = b""
 cdef const char *NO_MEMORY = b"no memory for a compressed text"
@@ -435,7 +435,7 @@ def elements(int kind, const unsigned char[::1] data not None):
 
 
 def stream_nodes_end(int kind, const unsigned char[::1] data not None):
-    """Return where the nodes of a stream end: what follows describes it, its groups and consumers.
+    """Return the offset of the end of a stream's nodes; its metadata and groups follow.
 
     Raises:
         SourceError: the value is damaged.

@@ -36,7 +36,7 @@ cdef struct StreamNode:
 
 
 cdef inline bint read_id(StreamNode *n, const Stored *s) noexcept nogil:
-    """Read the ID that the entries of a node are relative to; return whether it is one."""
+    """Read the ID that the entries of a node are relative to; return False if it is invalid."""
     cdef int at
     if s.text is NULL or s.expanded or s.size != ID_BYTES:
         return False
@@ -72,7 +72,7 @@ cdef inline bint pass_texts(Packed *f, int64_t count) noexcept nogil:
 
 
 cdef inline bint open_stream_node(StreamNode *n, Packed *f) noexcept nogil:
-    """Read what the entries of a node share."""
+    """Read the data that the entries of a node share."""
     cdef int64_t number = 0
     n.fields = 0
     if not (read_signed(f, &number) and read_signed(f, &number) and read_signed(f, &n.shared)):
