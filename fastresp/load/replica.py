@@ -179,7 +179,7 @@ class Replica:
     def release(self) -> None:
         """Make the server a primary again, if it is our replica.
 
-        While it loads the data, it refuses REPLICAOF, and this waits.
+        While the server loads the data, it refuses REPLICAOF, so this call waits.
 
         Raises:
             TransportError: this was not possible; the server may still be a replica.

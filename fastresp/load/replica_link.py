@@ -104,7 +104,7 @@ class ReplicaLink:
     Attributes:
         host, port: the address that the server connects to.
         size: number of bytes of the RDB file that were sent.
-        received: number of bytes received since then.
+        received: number of bytes received from the server since its PSYNC.
         complete: whether the whole file was sent.
         loaded: whether the server has said that it has loaded the file.
         interrupted: whether to give up at the next wait; set by ``interrupt()``.
@@ -249,7 +249,7 @@ class ReplicaLink:
         try:
             data = self._socket.recv(READ_BYTES)
             self.received += len(data)
-            # While it loads, the server sends newlines to show that it is alive.
+            # While the server loads the file, it sends newlines to show that it is alive.
             self._reader.feed(data if self._reader.pending else data.lstrip(b"\n"))
         except BlockingIOError:
             return

@@ -33,7 +33,7 @@ __all__ = ["Replication", "check_target"]
 
 # Seconds between questions about how much the server has loaded.
 ASKED_S = 0.5
-# Rows of a key are several, so a server is asked to prepare for at most this many keys (128 MiB).
+# Several rows may create one key, so a server is told to expect at most this many keys (128 MiB).
 MAX_EXPECTED = 1 << 24
 REQUIREMENTS = Requirements(nodes=True, encoding_limits=True, indexes=True)
 
@@ -75,7 +75,7 @@ class Replication(Transport):
         self._made = self._rows = 0
         self._started = 0.0
         self._loaded = 0.0  # the share of the file that the server has loaded
-        self._received = 0  # bytes of the server, which says that it is alive while it loads
+        self._received = 0  # bytes from the server, which sends newlines while it loads
         self._ended = False
         self._replica: Replica | None = None
         self._link: ReplicaLink | None = None
@@ -159,7 +159,7 @@ class Replication(Transport):
                 add_report(error, self.report, str(self.report))
 
     def kill(self) -> None:
-        """Close all connections; if the server is still a replica, try once to change that."""
+        """Close all connections; if the server is still a replica, try once to promote it."""
         replica, self._replica = self._replica, None
         if self._link is not None:
             self._link.close()
@@ -243,7 +243,7 @@ class Replication(Transport):
         replica, link = self._parts
         before = self._loaded, self._received
         self._received = link.received
-        with suppress(TransportError):  # the server may be busy; if it has died, so has the link
+        with suppress(TransportError):  # the server may be busy; if it died, the link is lost too
             info = replica.info()
             if info.get("loading") == "1":
                 self._loaded = min(1.0, float(info.get("loading_loaded_perc", "0")) / 100)

@@ -12,7 +12,7 @@ from ..outcome.errors import SourceError
 
 __all__ = ["Entries", "EntryRow", "in_parts"]
 
-# A part of the rows has up to this number of keys, or of bytes of payloads.
+# A list of rows ends at this number of keys, or of bytes of payloads.
 PART_KEYS = 2_000
 PART_BYTES = 8 << 20
 
@@ -28,7 +28,7 @@ class Entries:
     Attributes:
         restorer: adapts payloads to the target, and counts.
         rows: about how many keys there are; None if unknown.
-        unchanged: the number of keys that were left out, as the target has them already.
+        unchanged: the number of keys that were left out, since the target already has them.
         valkey: whether the source is Valkey, or its file; set by ``open()``.
         databases: identifies the source's database, or its nodes; set by ``open()`` of a server.
     """
@@ -51,7 +51,7 @@ class Entries:
         self.restorer = restorer
 
     def note(self, note: Callable[[EntryRow], EntryRow]) -> None:
-        """Let a function see each row; it returns the row."""
+        """Set a function that is called with each row, and returns the row."""
         self._note = note
 
     def __iter__(self) -> Iterator[EntryRow]:
@@ -60,7 +60,7 @@ class Entries:
         return rows if self._note is None else map(self._note, rows)
 
     def _checked(self) -> Generator[list[EntryRow], None, None]:
-        """Yield lists of rows; raise the error of the key after the last row."""
+        """Yield lists of rows; after the last row before a bad key, raise the error of the key."""
         for rows in self._read():
             yield rows
             if self.restorer.error is not None:

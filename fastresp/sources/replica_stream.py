@@ -26,13 +26,14 @@ from .blocking import write_all
 __all__ = ["Place", "READ_BYTES", "ReplicaStream", "Spool"]
 
 READ_BYTES = 1 << 20
-# Longest line before the snapshot.
+# Maximum bytes of a line before the snapshot.
 LINE_BYTES = 1024
 # The number of bytes of the random mark that ends a snapshot of unknown size.
 MARK_BYTES = 40
 ACKNOWLEDGE_S = 1.0
-# Seconds to reconnect after a lost connection, between two attempts, and for an idle connection:
-# a primary sends PING every 10 seconds, and keeps a silent replica for 60 (repl-timeout).
+# Seconds: to reconnect after a lost connection, between two attempts, and without data until a
+# connection counts as lost. A primary sends PING every 10 seconds, and drops a silent replica after
+# 60 (repl-timeout).
 RECONNECT_S = 60.0
 RETRY_S = 0.5
 IDLE_S = 60.0
@@ -74,7 +75,7 @@ class Spool:
     Attributes:
         ended: whether no more bytes will be written.
         written: number of bytes written.
-        unread: number of these that were not read.
+        unread: number of written bytes that were not read.
     """
 
     def __init__(self) -> None:
@@ -142,14 +143,14 @@ class Spool:
 
 
 class Place(NamedTuple):
-    """A place in the history of a source."""
+    """A place in the history of a source: its replication ID, and an offset."""
 
     replication_id: str
     offset: int
 
 
 class _Refused(Exception):
-    """The source does not replicate from where we asked."""
+    """The source refuses to replicate from the requested place."""
 
 
 class _Closed(Exception):
@@ -157,7 +158,7 @@ class _Closed(Exception):
 
 
 class ReplicaStream:
-    """Receives a server's data as a replica of it: its snapshot, and then its later commands.
+    """Receives a server's snapshot, and then its later commands, as a replica does.
 
     A thread receives, and puts the bytes into spools. It acknowledges only what was applied, so
     that WAIT at the source is not answered too early.
@@ -243,7 +244,7 @@ class ReplicaStream:
         return b"".join(pieces)
 
     def acknowledge(self, offset: int, *, now: bool = False) -> None:
-        """Set the replication offset that is applied; ``now``: the source waits for it."""
+        """Set the applied replication offset; ``now`` if the source waits for the reply to WAIT."""
         self.applied = offset
         if now:
             self._acknowledged = 0.0
@@ -415,7 +416,7 @@ class ReplicaStream:
         self._connection.send_command("REPLCONF", "ACK", self.applied)
 
     def _explained(self, error: BaseException) -> BaseException:
-        """Return the exception for the reader; bugs stay as they are."""
+        """Return the exception for the reader; exceptions from bugs are returned unchanged."""
         if isinstance(error, _Refused):
             return self._failed(_advice(str(error), self._instead))
         if isinstance(error, (FastrespError, redis.RedisError, OSError, EOFError)):

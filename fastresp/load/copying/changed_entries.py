@@ -25,8 +25,8 @@ FOOTER_BYTES = 10
 class ChangedEntries(Entries):
     """The keys of a source that the target lacks, or has with another payload or expiry.
 
-    A value that is equal may have another payload, such as a set whose members are in another
-    order; such a key counts as changed.
+    Equal values may have different payloads, for example sets whose members are stored in a
+    different order; their keys count as changed.
 
     Args:
         entries: the source.

@@ -212,18 +212,19 @@ def copy(
 
     Source and target may be single servers or clusters of different versions. Keys are found with
     SCAN, read with DUMP, and written with RESTORE. A value is passed on as the source stores it,
-    with a version that the target accepts. If the target does not know the value's type, the value
-    is converted.
+    with a version that the target accepts. If the target does not know the value's encoding, the
+    value is converted.
 
     SCAN is no snapshot: keys that are written to during the copy may be outdated in the target, and
     keys that are created meanwhile may be missing. SCAN may also return a key twice, for example
-    while the source resizes its table of keys; unless it is one of the first 500,000 keys, its
-    second copy is an existing key in the target.
+    while the source resizes its table of keys. The first 500,000 keys are remembered, and not
+    copied again; a later key that is returned twice already exists in the target.
 
     Args:
-        source: the server to read from, as for ``mass_insert``. In a cluster, all primaries are
-            read; pass any node. It may be a replica. Or the path of an RDB file, whose name ends in
-            ``.rdb``: the keys of its database 0; or a pattern of such paths, one per node.
+        source: the server to read from, as for ``mass_insert``: a single server, which may be a
+            replica, or any node of a cluster, of which all primaries are read. Or the path of an
+            RDB file, whose name ends in ``.rdb``, to copy the keys of its database 0; or a pattern
+            of such paths, for the files of all nodes of a cluster.
         target: the server or cluster to write to, as for ``mass_insert``.
         match: copy only keys that match this pattern of SCAN, such as ``"user:*"``.
         type: copy only keys of this type: ``"string"``, ``"hash"``, ``"list"``, ``"set"``,
@@ -231,46 +232,47 @@ def copy(
         exists: what to do with a key that the target already has: ``"error"`` keeps it, and its
             copy fails with BUSYKEY; ``"skip"`` keeps it, and counts it in the report's
             ``existing``; ``"replace"`` replaces it.
-        rename: replace a prefix of keys: ``"old:* -> new:*"``. Other keys keep their names; one
-            that begins with the new prefix is a SourceError, as a renamed key may replace it.
+        rename: replace a prefix of keys: ``"old:* -> new:*"``. Other keys keep their names. If one
+            of them begins with the new prefix, a SourceError is raised, since a renamed key could
+            replace it.
         field_ttl: what to do with the times to live of a hash's fields if the target does not
             support them: ``"keep"`` raises SourceError, ``"drop"`` drops them, and leaves out
             fields that have expired.
-        from_replica: whether to read the source's snapshot as a replica of it, with PSYNC, instead
-            of using SCAN. All keys are copied as they were at one moment, and the source only
-            starts a child process, as for each replica; values are not read one by one. The source
-            must be a single server. Files in the temporary folder (``TMPDIR``) hold the part of the
-            snapshot that the target has not received yet.
-        follow: after the snapshot, whether to apply the commands that the source runs, until Ctrl-C
-            or ``until_lag``. Needs ``from_replica``, and all keys of the database. If the
-            connection to the source is lost, another one continues. The first error reply, and a
-            command that the target does not know, end it with an exception, whatever ``on_error``
-            and ``retry`` are, since the target then differs. A cluster applies the commands of
-            transactions one by one, and refuses commands over several slots, except for DEL, UNLINK
-            and MSET.
+        from_replica: whether to receive the source's snapshot as a replica does, with PSYNC,
+            instead of using SCAN and DUMP. All keys are copied as they were at one moment. The
+            source forks once, as for each new replica. The source must be a single server. Files in
+            the temporary folder (``TMPDIR``) hold the part of the snapshot that the target has not
+            received yet.
+        follow: whether to apply the source's later commands after the snapshot, until Ctrl-C or
+            ``until_lag``. Needs ``from_replica``, and all keys of the database. A lost connection
+            to the source is replaced. Whatever ``on_error`` and ``retry`` are, the copy ends with
+            an exception at the first error reply, or at a command that the target does not know,
+            since the target would differ from then on. In a cluster, the commands of a transaction
+            are applied one by one, and commands with keys in several slots are refused, except for
+            DEL, UNLINK and MSET.
         until_lag: end when the target is at most this number of bytes of commands behind; with 0,
-            when it has all that the source has. Stop the writers of the source first.
+            when all commands of the source are applied. Stop the writers of the source first.
         changed: copy only keys that the target lacks, or has with another value or time to live;
             the report's ``unchanged`` counts all others. Needs ``exists="replace"``. Values are
-            compared as DUMP returns them, so an equal value in another form is copied again.
-        delete: True to delete keys of the target, among those that match, that the source lacks,
-            after the copy; the report counts them as ``deleted``. A callable receives their number,
-            and returns whether to delete them. Nothing is deleted if no key of the source matches,
-            or if the copy was stopped. Checkpoints are kept.
+            compared as DUMP returns them, so an equal value in another encoding is copied again.
+        delete: True to delete, after the copy, the matching keys of the target that the source
+            lacks; the report counts them as ``deleted``. A callable receives their number, and
+            returns whether to delete them. Nothing is deleted if no key of the source matches, or
+            if the copy was stopped. The keys of checkpoints are not deleted.
         dry_run: write nothing; the report only has a ``plan``, a CopyPlan that predicts the copy
             from a sample of 1,000 keys.
         verify: after the copy, read the source again, and compare it with the target: the result is
             the report's ``verification``, a CopyVerifyReport. Keys that the source has changed
-            since they were copied are not differences, but counted and named. Needs 8 bytes of
-            memory per key. After a resumed copy, such keys are differences.
+            since they were copied are counted and named separately; after a resumed copy, they
+            count as differences. Needs 8 bytes of memory per key.
         sample: verify only a share of the keys, such as ``"1%"`` or 0.01.
         differences: where to write the differences that were found, as for ``verify()``; at most
             10,000.
         on_error, max_errors, rejects, rate_limit, connections, timeout, progress, retry, durable:
             as for ``mass_insert``. ``rate_limit`` counts keys, or bytes of their payloads.
         checkpoint: a ``Checkpoint``, or its name: the target stores every 2 seconds what is left to
-            scan, so that the copy can resume after any failure. Keys that were copied since are
-            copied again, so ``exists`` must be ``"skip"`` or ``"replace"``. If a source was
+            scan, so that the copy can resume after any failure. Keys copied since the last store
+            are copied again, so ``exists`` must be ``"skip"`` or ``"replace"``. If a source was
             restarted in the meantime, its keys are scanned from the start. With ``follow``, the
             target stores the replication offset with each block of commands, and a resumed copy
             continues there: each command is applied exactly once.
@@ -278,11 +280,11 @@ def copy(
     Returns:
         The report of the load into the target: a row and a command for each key. ``gone`` counts
         the keys that were deleted or had expired when they were read, ``converted`` the values
-        whose type the target does not know, and ``expiries_dropped`` the dropped times to live.
+        whose encoding the target does not know, and ``expiries_dropped`` the dropped times to live.
 
     Raises:
-        SourceError: the source can't be read, or a value is damaged, or the target can't keep it.
-            All earlier keys were copied.
+        SourceError: the source can't be read, or a value is damaged or can't be stored in the
+            target. All earlier keys were copied.
         LoadErrors: the target refused keys, for example because they exist.
         TransportError, TransportTimeout: the target can't be used, or its connection was lost.
         CheckpointError: the checkpoint exists and is not to be resumed, or is of another copy.

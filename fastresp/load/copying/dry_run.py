@@ -47,7 +47,7 @@ ENCODINGS = {
 }  # fmt: skip
 # A module's type is 9 letters of 6 bits each, and 10 bits of a version. Source: module.c.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-# Part of the errors NOPERM.
+# Part of the text of NOPERM errors, without the error code.
 NOPERM = "has no permissions"
 NO_SNAPSHOT = (
     "SCAN is no snapshot: keys that are written to during the copy may be outdated in the target, "
@@ -67,10 +67,10 @@ class CopyPlan(Displayed):
         sample_bytes: bytes of the payloads of the sample.
         bytes: estimated bytes of all payloads; None if unknown.
         encodings: number of keys of the sample by the type and encoding of their values.
-        converted: number of keys of the sample whose values must be converted, in the same way.
+        converted: the same numbers for the keys of the sample whose values must be converted.
         expiries_dropped: number of fields of the sample whose time to live would be dropped.
         refused: number of keys of the sample that can't be copied.
-        modules: number of keys of the sample by the type of a module.
+        modules: number of keys of the sample with values of modules, by the type of the value.
         existing: number of keys of the sample that the target has.
         memory: estimated memory in the target in bytes, from MEMORY USAGE of the sample in the
             source; None if unknown.
@@ -203,7 +203,7 @@ def plan_copy(copy: PlannedCopy) -> CopyPlan:
 
 
 class Planning:
-    """Collects what a CopyPlan says."""
+    """Collects the contents of a CopyPlan."""
 
     def __init__(self, copy: PlannedCopy) -> None:
         self.report = CopyPlan()
@@ -387,7 +387,7 @@ class Planning:
             self.report.problems.append(busy_keys(existing, grouped=False))
 
     def _check_modules(self) -> None:
-        """Compare the modules of both servers: a type does not tell which module has it."""
+        """Compare the modules of both servers, since a type does not name its module."""
         has, lacks = (
             set(parse_info(reply).get("modules", "").split())
             for reply in (

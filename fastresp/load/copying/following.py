@@ -34,14 +34,14 @@ __all__ = ["Following", "StoredFollowing"]
 ASKED_S = 0.5
 # The number of offsets to remember, to compute the lag in seconds.
 OFFSETS_KEPT = 3600
-# The value of a checkpoint until the snapshot is copied, after the target has refused a command,
-# and otherwise: ID, offset and database.
+# The values of a checkpoint: until the snapshot is copied; after the target has refused a command;
+# otherwise, the replication ID, the offset and the database.
 BEGUN = b"snapshot"
 DIVERGED = b"diverged"
 STORED = re.compile(rb"([0-9a-zA-Z]{1,64}) (\d{1,18}) (-1|\d{1,9})")
-# Commands that change whole databases, or several.
+# Commands that change a whole database or several databases.
 OF_DATABASES = {b"FLUSHALL", b"FLUSHDB", b"SWAPDB", b"MOVE"}
-# Commands over keys in several slots, and the arguments of each key.
+# Commands that are split by key for a cluster, and the number of arguments per key.
 SPLIT = {b"DEL": 1, b"MSET": 2, b"UNLINK": 1}
 # Commands that change no keys. Like the snapshot's functions, they are not copied.
 NOT_OF_KEYS = {b"PUBLISH", b"SPUBLISH", b"SCRIPT", b"FUNCTION"}
@@ -60,7 +60,7 @@ class Following:
         report: the report of the snapshot's copy.
         until_lag: end when the target is this number of bytes behind; None to follow until Ctrl-C.
         database: the database of the next command; -1 if unknown, until the source selects one.
-        stored: where the place in the source's history is stored; None for nowhere.
+        stored: stores the Place (replication ID and offset) in the target; None to store nothing.
 
     Raises:
         ValueError: the place can't be stored in a cluster.
@@ -79,7 +79,7 @@ class Following:
         self._report = report
         self._until_lag = until_lag
         self._progress = options.progress
-        # After an error reply or a lost command, the target differs, so they end the copy.
+        # An error reply and a lost command end the copy, since the target would then differ.
         self._options = replace(
             options, connections=1, on_error="stop", retry="never", progress=None
         )
@@ -97,7 +97,7 @@ class Following:
         self._transaction: list[list[bytes]] | None = None
         self._reader, self._sizes = ReplyReader(), RawReplies()
         self._followed = 0
-        self._told: set[str] = set()  # what is not applied
+        self._told: set[str] = set()  # kinds of commands that were logged as not applied
 
     def run(self) -> Report:
         """Apply commands until the lag is small enough, or Ctrl-C.
@@ -170,7 +170,7 @@ class Following:
         self._stream.acknowledge(offset, now=asked)
 
     def _send(self, commands: list[list[bytes]], load: Loader, offset: int, database: int) -> None:
-        """Send commands, together with the place after them if it is stored."""
+        """Send commands; if places are stored, store the place after them in one transaction."""
         if self._stored is not None:
             place = Place(self._stream.replication_id, offset)
             commands = self._stored.transaction(commands, place, database)
@@ -196,7 +196,7 @@ class Following:
             whole = commands[1:] and not self._cluster
             return [[b"MULTI"], *commands, [b"EXEC"]] if whole else commands
         elif name == b"PING":
-            # It keeps an idle connection of a single server open; in a cluster it has no node.
+            # PING keeps an idle connection to a single server open; in a cluster, no node gets it.
             return [] if self._cluster else [command]
         elif self._changes_keys(name, command):
             self._followed += 1
@@ -207,7 +207,7 @@ class Following:
         return []
 
     def _by_key(self, name: bytes, command: list[bytes]) -> list[list[bytes]]:
-        """Return some commands over several keys as a command for each key."""
+        """Split a command of SPLIT into a command for each key; return others unchanged."""
         size, keys = SPLIT.get(name, 0), command[1:]
         if not size or len(keys) % size:
             return [command]
@@ -218,7 +218,8 @@ class Following:
         """Return whether a command changes keys of the copied database.
 
         Raises:
-            SourceError: it changes more than that.
+            SourceError: the command can't be applied, for example because it changes a whole
+                database.
         """
         if self._database < 0:
             raise self._refusal(f"{name.decode()} in an unknown database")
@@ -237,7 +238,7 @@ class Following:
         return True
 
     def _is_write(self, name: bytes) -> bool:
-        """Return whether the target knows a command that changes keys."""
+        """Return whether the target knows a command, and the command writes."""
         if name not in self._writes:
             [[found]] = iter_replies(
                 [(b"COMMAND", b"INFO", name)],
@@ -265,9 +266,9 @@ def _flag(reply: Any) -> bytes:
 
 
 class StoredFollowing:
-    """The place of a copy in its source's history, in a key of the target.
+    """The Place that a copy has reached in its source's history, stored in a key of the target.
 
-    The key is written in one transaction with the commands before this place, so each command is
+    The key is written in one transaction with the commands before this Place, so each command is
     applied exactly once, whatever fails.
 
     Args:
@@ -287,7 +288,7 @@ class StoredFollowing:
         self._key = f"fastresp:{{{checkpoint.name}}}:follow".encode()
 
     def begin(self) -> Place | None:
-        """Return where to resume; None to begin with a snapshot, which is noted.
+        """Return where to resume. To begin with a snapshot, store BEGUN, and return None.
 
         Raises:
             CheckpointError: a checkpoint exists and is not to be resumed, or is damaged, or the
@@ -321,7 +322,7 @@ class StoredFollowing:
     def transaction(
         self, commands: list[list[bytes]], place: Place, database: int
     ) -> list[list[bytes]]:
-        """Return commands, and one that stores the place after them, as one transaction."""
+        """Return a transaction of the commands, and of a SET that stores the place after them."""
         text = b"%s %d %d" % (place.replication_id.encode(), place.offset, database)
         single = (each for each in commands if each not in ([b"MULTI"], [b"EXEC"]))
         return [[b"MULTI"], *single, [b"SET", self._key, text], [b"EXEC"]]
@@ -336,7 +337,7 @@ class Lag:
 
     Attributes:
         bytes: number of bytes of commands that are not applied; None if unknown.
-        seconds: how long ago the source had the state of the target; None if unknown.
+        seconds: number of seconds since the source had the target's state; None if unknown.
     """
 
     def __init__(self, stream: ReplicaStream) -> None:
@@ -349,7 +350,7 @@ class Lag:
         self._offsets: deque[tuple[float, int]] = deque(maxlen=OFFSETS_KEPT)
 
     def update(self, applied: int) -> bool:
-        """Compute the lag of an offset, at most every ASKED_S; return whether it is up to date."""
+        """Compute the lag of an offset, at most every ASKED_S; return whether it was computed."""
         now = time.monotonic()
         if now < self._asked + ASKED_S:
             return False
@@ -366,7 +367,7 @@ class Lag:
         return True
 
     def _ask(self) -> int | None:
-        """Return the replication offset of the source; None if it has another history now."""
+        """Return the replication offset of the source; None if its replication ID has changed."""
         try:
             if self._connection is None:
                 self._connection = self._server.connect(ASK_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""The options of ``copy()``, and what follows from them."""
+"""The options of ``copy()``, and the objects that they determine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CopyOptions(Options):
     def of(cls, given: Mapping[str, Any]) -> Self:
         """Return the options among the arguments of ``copy()``."""
         kept = as_checkpoint(given.get("checkpoint"))
-        # A load's own checkpoint counts rows, but SCAN does not repeat their order.
+        # The checkpoint of a load counts rows, but SCAN does not return keys in the same order.
         own = {"server": given["target"], "checkpoint": None, "progress_kept": kept}
         return cls(**arguments_of(cls, {**given, **own}))
 

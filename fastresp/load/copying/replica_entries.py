@@ -1,4 +1,4 @@
-"""The keys of a server at one moment, received as a replica of it."""
+"""The keys of a server at one moment, received as a replica receives them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ReplicaEntries(Entries):
             raise SourceError(Message(text, message_of(error))) from error
 
     def _check_info(self) -> None:
-        """Check that the user may ask how far the source is ahead."""
+        """Check that the user has permission for INFO, which returns the source's offset."""
         try:
             [*iter_replies([("INFO", "replication")], server=self.server, timeout=self._timeout)]
         except CommandError as error:

@@ -34,7 +34,8 @@ LOOPBACK = ("127.0.0.1", "::1")
 def databases_of(server: Server, answers: Answers) -> frozenset[str]:
     """Return texts that identify a server's database, or the nodes of its cluster.
 
-    A database has several, as INFO may be refused, and so the ID unknown.
+    A single server has two texts, with its run ID and its address, since the run ID is unknown if
+    INFO is refused.
     """
     if answers.topology is not None:
         return frozenset(f"{host}:{port}" for host, port in answers.topology.nodes)
@@ -78,7 +79,7 @@ def read_values(
 
 
 class Track:
-    """Finds what was left to scan when the rows so far were found.
+    """Finds what is left to scan after a number of rows.
 
     Args:
         left: what is left to scan before the first row; None for everything.
@@ -102,7 +103,7 @@ class Track:
         self._lists.append((self._rows, self._read))
 
     def left_after(self, rows: int) -> list[ScanPart] | None:
-        """Return what is left to scan after the last page whose rows are all among the first."""
+        """Return what is left to scan after the last page whose rows are in the first ``rows``."""
         while self._lists and self._lists[0][0] <= rows:
             _, self._copied = self._lists.popleft()
         while self._pages and self._pages[0][0] <= self._copied:
@@ -166,7 +167,7 @@ class ServerEntries(Entries):
         self._wanted = wanted
 
     def track(self, left: list[ScanPart] | None) -> None:
-        """Begin with what is left to scan, or everything, and let ``left_after()`` be called."""
+        """Scan only what is left, or everything for None; enables ``left_after()``."""
         self._track, self._resumed = Track(left), left
 
     def left_after(self, rows: int) -> list[ScanPart] | None:

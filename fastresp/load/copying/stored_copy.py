@@ -49,7 +49,7 @@ class StoredCopy:
     Args:
         checkpoint: the options of the checkpoint.
         server: the target.
-        chosen: which keys are copied, and their new names.
+        chosen: the options ``match``, ``type`` and ``rename``, by name.
         timeout: seconds to wait for each reply.
     """
 
@@ -118,7 +118,7 @@ class StoredCopy:
 
 
 def _stored(part: ScanPart) -> list[Any]:
-    """Return a part for JSON: its slots as pairs of the first and the last slot of a range."""
+    """Return a ScanPart for JSON, with its slots as pairs: first and last slot of a range."""
     ranges = None if part.slots is None else _ranges(sorted(part.slots))
     return [part.run_id, ranges, part.cursor.decode()]
 

@@ -36,7 +36,7 @@ PAUSE_S = 0.3
 MAX_DIFFERENCES = 10_000
 CHANGED_SHOWN = 100
 SHOWN_BYTES = 4096
-# How exact a time of expiry is: servers before 7.0 only tell the time that is left.
+# Tolerance of times of expiry: servers before 7.0 report only the remaining time.
 EXACT_MS = 1
 FOOTER_BYTES = 10
 # Types of stored values. Source: rdb.h of Redis and Valkey.
@@ -245,7 +245,7 @@ class Verification:
         return iter_replies(keys, template, server=server, timeout=self._timeout)
 
     def _recheck(self) -> list[Difference]:
-        """Read the differing keys again; return those that have not changed."""
+        """Read the differing keys again; return the differences of keys that have not changed."""
         entries = self._entries
         if not isinstance(entries, ServerEntries):  # a file does not change
             return [*self._candidates.values()]
@@ -268,7 +268,7 @@ class Verification:
     def _still_differing(
         self, keys: list[bytes], source: Server
     ) -> Iterator[tuple[Difference, set[int]]]:
-        """Yield the differences of keys, and the digests of what the source has now."""
+        """Yield the differences of keys, and the digests of the source's current rows."""
         originals = list(map(self._original, keys))
         template = [expiry_command(source, self._timeout), "DUMP {0}"]
         with closing(self._read(originals, template, source)) as replies:
@@ -366,7 +366,11 @@ def parts(value: bytes) -> dict[Any, tuple[bytes, ...]]:
 
 
 def stream_parts(value: bytes, other: bytes) -> tuple[list[bytes], bytes]:
-    """Return the entries of a stream, and the rest, without what the other form does not have."""
+    """Return the entries of a stream, and the bytes after them.
+
+    If ``other`` has another RDB type, the stream is first converted to the oldest type, which lacks
+    the metadata of later types.
+    """
     kind, data = value[0], value[1:]
     if kind != other[0]:
         # In the RDB version of Redis 6.2, every stream can be written.

@@ -86,7 +86,7 @@ def type_of(int kind):
 
 
 cdef uint64_t kinds_of(type) except? 0:
-    """Return a bit for each RDB type of a type from TYPES, or of all types for None."""
+    """Return a mask with a bit for each RDB type of a type from TYPES; None means all types."""
     cdef uint64_t kinds = 0
     cdef int kind
     if type is None:
@@ -266,7 +266,7 @@ cdef class RdbReader:
     cdef bint decode(
         self, Cursor *c, const char *start, const Stored *stored, Word *word
     ) noexcept nogil:
-        """Decode a text that starts at ``start``, until the next call."""
+        """Decode a text that starts at ``start``; ``word`` is valid until the next call."""
         if stored.text is not NULL and stored.expanded == 0:
             word.text, word.size = stored.text, stored.size
             return True
@@ -274,7 +274,7 @@ cdef class RdbReader:
         return self.strings.next(word) > 0 or fail(c, b"a compressed text is damaged")
 
     cdef bint advance(self, Step step) except -1:
-        """Do what step() could not do; return False at the end of the file."""
+        """Handle the reason why step() stopped; return False at the end of the file."""
         cdef Cursor c = self.at
         if self.ended:
             return False
@@ -294,7 +294,7 @@ cdef class RdbReader:
         return True
 
     cdef bint read_opcode(self, int code, Cursor *c) except -1:
-        """Read what belongs to an opcode; return False as the functions for Cursors do."""
+        """Read the data of an opcode; return False if bytes are damaged or missing (see Cursor)."""
         cdef uint64_t n = 0, ranges = 0, _
         if code == END:
             self.check_end()
@@ -338,7 +338,7 @@ cdef class RdbReader:
         return value is not None
 
     cdef bytes read_text(self, Cursor *c):
-        """Read a text; return None as the functions for Cursors return False."""
+        """Read a text; return None if bytes are damaged or missing (see Cursor)."""
         cdef Word word
         cdef Stored stored
         cdef const char *start = c.p

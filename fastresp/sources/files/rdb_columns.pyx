@@ -98,10 +98,10 @@ cdef class FieldNames:
         return 0
 
     cdef int find(self, const Word *name, Py_ssize_t place) noexcept nogil:
-        """Return the index of a name, -1 if it is not here.
+        """Return the index of a name; -1 if the name is unknown.
 
         Args:
-            place: the index of the field in its hash; similar hashes have the same fields there.
+            place: the index of the field in its hash; similar hashes have the same field there.
         """
         cdef Py_ssize_t at
         cdef int found
