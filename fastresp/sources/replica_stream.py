@@ -244,7 +244,7 @@ class ReplicaStream:
         return b"".join(pieces)
 
     def acknowledge(self, offset: int, *, now: bool = False) -> None:
-        """Set the applied replication offset; ``now`` if the source waits for the reply to WAIT."""
+        """Set the applied replication offset; ``now``: acknowledge it immediately."""
         self.applied = offset
         if now:
             self._acknowledged = 0.0

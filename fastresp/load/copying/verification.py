@@ -157,7 +157,7 @@ class Verification:
         entries: the keys of the source, prepared for the target.
         target: the server or cluster with the copies.
         restorer: the Restorer of ``entries``.
-        copied: what was copied; None if that is not known.
+        copied: the rows that were copied; None if unknown.
         sample: the keys to compare.
         original: returns the name in the source of a key of the target.
         timeout: as for ``copy``.
