@@ -46,7 +46,7 @@ setup(
         shared_utility_qualified_name=SHARED,
         # docs/reference/threads.md explains why this is true for every module.
         compiler_directives={"freethreading_compatible": True},
-        # Processes that are not forked would run this file again.
+        # A process that is not forked would run this file again.
         nthreads=os.cpu_count() if multiprocessing.get_start_method() == "fork" else 0,
         # .ci/run translates the same sources in several checkouts.
         cache=os.environ.get("CYTHON_CACHE_DIR", False),

@@ -64,7 +64,7 @@ def redis(
         exactly_once: whether each file is loaded exactly once, even if dlt retries it after a
             crash. Each file leaves a small hash ``fastresp:{dlt:LOAD_ID:FILE_ID}:job``.
         tasks: number of files that are loaded at the same time, and share ``rate_limit``.
-        name: name of the destination, also in dlt's configuration.
+        name: name of the destination, as in dlt's configuration.
         options: options of ``fastresp.sink.Sink``; the default of ``nulls`` is ``"skip"``.
 
     Raises:

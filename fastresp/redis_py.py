@@ -220,8 +220,8 @@ def speed_up(client: Client) -> Client:
     """Make a client of redis-py or valkey-py pack its commands and pipelines with fastresp.
 
     All clients with the same connection pool become faster. If your connection class or
-    ``command_packer`` overrides packing, it is called as before, and fastresp packs only the
-    commands that it passes on to the library.
+    ``command_packer`` overrides packing, your code is called as before, and fastresp packs only the
+    commands that your code passes on to the library.
 
     Args:
         client: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``, a ``Valkey`` or

@@ -346,7 +346,7 @@ class _Parser:
         kind = Items if inside.startswith("*") else Field
         inside = inside.removeprefix("*")
         names, mark = _names(IN_PATH, inside)
-        # A field's name may contain dots, or end with one.
+        # A field's name may contain dots, or end with a dot.
         name = names[0] if len(names) == 1 else inside.removesuffix(mark)
         head = Field(_key(names[0]), at=start) if len(names) > 1 and all(names) else None
         if not name:

@@ -70,8 +70,8 @@ def mass_insert(
         data: one of:
 
             - an iterable of rows for a template (dicts, tuples, objects with named fields, single
-              values) or of commands (lists or tuples of arguments). It is iterated once and never
-              loaded into memory as a whole.
+              values) or of commands (lists or tuples of arguments). The iterable is iterated once,
+              and never loaded into memory as a whole.
             - columns: an object with ``__arrow_c_stream__`` or ``__arrow_c_array__`` (pandas or
               polars DataFrame, pyarrow table or reader, DuckDB relation), a list of such objects, a
               pyarrow Dataset or Scanner, a polars LazyFrame, or the result of pandas'

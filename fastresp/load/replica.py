@@ -154,7 +154,7 @@ class Replica:
     def attach(self, host: str, port: int) -> None:
         """Make the server a replica of this address.
 
-        From then on it refuses writes of other clients, so that it stays empty.
+        From then on, the server refuses writes of other clients, so it stays empty.
 
         Raises:
             TransportError: the server refuses it, or has keys now.

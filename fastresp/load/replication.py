@@ -243,7 +243,7 @@ class Replication(Transport):
         replica, link = self._parts
         before = self._loaded, self._received
         self._received = link.received
-        with suppress(TransportError):  # the server may be busy; if it died, the link is lost too
+        with suppress(TransportError):  # the server may be busy; if it died, the link is also lost
             info = replica.info()
             if info.get("loading") == "1":
                 self._loaded = min(1.0, float(info.get("loading_loaded_perc", "0")) / 100)

@@ -42,7 +42,7 @@ def _with_types(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
 
 
 def _with_type(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return ``kind``; the type null is replaced by ``other``, also inside lists."""
+    """Return ``kind``; the type null is replaced by ``other``, even inside lists."""
     if pa.types.is_null(kind):
         return other
     if pa.types.is_list(kind) and pa.types.is_list(other):

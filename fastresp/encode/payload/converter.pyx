@@ -151,7 +151,7 @@ cdef class Converter:
         """Return whether all servers that know the type accept these bytes.
 
         Redis up to 8.2 and Valkey 8.1 crash when they read a listpack of Valkey 9.1 with an entry
-        that is_disputed(); Valkey 9.1 refuses theirs.
+        that is_disputed(); Valkey 9.1 refuses such listpacks of Redis and Valkey 8.1.
         """
         cdef Elements elements = self.elements
         if form_of(kind) != LISTPACK and not check:

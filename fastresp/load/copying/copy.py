@@ -135,7 +135,7 @@ def _verified(
     report = yield from _copying(entries, options, choose)
     if report.stopped:
         return report
-    # The keys of a server are read with SCAN, also after a copy of its snapshot.
+    # The keys of a server are read with SCAN, even after a copy of its snapshot.
     entries = _entries(source, replace(options, from_replica=False))
     if isinstance(entries, ServerEntries):
         entries.choose(lambda key: sample.has(options.renamed(key)))

@@ -164,7 +164,7 @@ class Following:
                     commands += self._commands_of(name, command)
                 if self._transaction is None:
                     offset, database = self._read, self._database
-        finally:  # also before a command that can't be applied
+        finally:  # if a command can't be applied, send the commands before it
             self._send(commands, load, offset, database)
             self._offset = offset
         self._stream.acknowledge(offset, now=asked)

@@ -71,7 +71,7 @@ class SnapshotEntries(Entries):
 
         Raises:
             OSError: the file can't be opened.
-            SourceError: it is not an RDB file.
+            SourceError: the file is not an RDB file.
         """
         self._files = deque(files_of(self._path))
         self._reader = self._opened(self._files.popleft())

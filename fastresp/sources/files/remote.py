@@ -18,7 +18,7 @@ __all__ = [
     "open_remote", "path_of", "remote_files", "state_of",
 ]  # fmt: skip
 
-# URL schemes have at least two letters; a Windows drive has one.
+# URL schemes have at least two letters; a Windows drive has one letter.
 REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 WEB = ("http", "https")
 # URL schemes with a container in place of the user.

@@ -33,7 +33,7 @@ def one_schema(
     """
     (first, wanted), *others = files
     if all(schema == wanted for _, schema in others):
-        return wanted  # also if two columns have the same name
+        return wanted  # even if two columns have the same name
     fields = {field.name: (first, field) for field in wanted}
     left_out = set()
     for file, schema in others:

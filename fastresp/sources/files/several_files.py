@@ -111,7 +111,7 @@ class SeveralFiles(SourcePass):
         # The columns that all files must have, and the name of the first file with these columns.
         self._columns: list[str] | None = None
         self._columns_of = ""
-        self._schema: pa.Schema | None = None  # of all batches, if they share one
+        self._schema: pa.Schema | None = None  # of all batches, if all have the same schema
         self.schemas: list[tuple[str, pa.Schema]] = []
 
     def open(self) -> pa.Schema:

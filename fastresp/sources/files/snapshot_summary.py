@@ -111,7 +111,7 @@ def summarise(source: Any, *, match: str | None = None, depth: int = 1) -> Snaps
 
     Raises:
         OSError: the file can't be opened.
-        SourceError: it is not an RDB file.
+        SourceError: the file is not an RDB file.
     """
     summary = SnapshotSummary(name_of(source))
     with opened(source) as data:
