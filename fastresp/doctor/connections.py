@@ -112,8 +112,8 @@ def rate_of(step: Callable[[], object], count: int, most: int) -> float:
     Args:
         step: runs ``count`` commands.
         count: commands per step.
-        most: maximum number of commands in all rounds. They end after STEP_S, but each round may
-            overrun its share to finish its last step.
+        most: maximum number of commands in all rounds. The rounds end after STEP_S, but each round
+            may overrun its share to finish its last step.
     """
     best = 0.0
     for _ in range(ROUNDS):

@@ -195,7 +195,7 @@ def loading(chunks: Chunks, choose: Choose, *more: Feature) -> Steps[Report]:
 def features(chunks: Chunks) -> list[Feature]:
     """Return the features of a load, in the order in which their hooks are called.
 
-    ``progress`` may be a Feature; the command line's JSON log is one.
+    ``progress`` may be a Feature, such as the command line's JSON log.
 
     Raises:
         ImportError, TypeError, ValueError: the metrics can't be written.

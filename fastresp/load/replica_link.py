@@ -46,7 +46,7 @@ class Stranger(Exception):
 
 
 class Peer:
-    """A connection to our port, until it proves that it is from the server.
+    """A connection to our port that has not proved yet that it is from the server.
 
     A server that becomes a replica names its own replication ID in PSYNC. The ID is random, and
     only users with permission for INFO can read it.

@@ -132,7 +132,7 @@ cdef extern from *:
     /* While 16 more bytes follow, fold the first 16 bytes into the next 16 bytes, so that the
        checksum stays the same. The first 8 bytes end 192 bits before the end of the next 16 bytes,
        the second 8 bytes end 128 bits before it: each half is multiplied by its power of x.
-       Return the end. */
+       Return the end of the folded bytes. */
     __attribute__((target("pclmul,sse2")))
     static const char *fastresp_fold(
         char *folded, const char *data, const char *end, uint64_t far, uint64_t near

@@ -1,8 +1,9 @@
 """Read the entries of a stream's node: a listpack, and the ID that its entries are relative to.
 
 The listpack begins with the number of entries, of deleted entries and of shared names, these names,
-and 0. An entry is its flags, its ID (relative to the node's), the number of fields and the names
-unless it shares the node's names, the values, and the number of these words.
+and 0. An entry has flags, its ID (relative to the ID of the node), its fields, and the number of
+all these words. If the entry shares the names of the node, its fields are only values; otherwise,
+they are the number of fields, and a name and a value for each field.
 Source: streamAppendItem() in t_stream.c of Redis.
 """
 

@@ -217,8 +217,9 @@ def copy(
 
     SCAN is no snapshot: keys that are written to during the copy may be outdated in the target, and
     keys that are created meanwhile may be missing. SCAN may also return a key twice, for example
-    while the source resizes its table of keys. The first 500,000 keys are remembered, and not
-    copied again; a later key that is returned twice already exists in the target.
+    while the source resizes its table of keys. Unless ``exists`` is ``"replace"``, the first
+    500,000 keys are remembered, and copied only once; the second copy of a later key finds that the
+    key exists.
 
     Args:
         source: the server to read from, as for ``mass_insert``: a single server, which may be a

@@ -161,7 +161,7 @@ class Verification:
         sample: the keys to compare.
         original: returns the name in the source of a key of the target.
         timeout: as for ``copy``.
-        write: is called with each difference at the end.
+        write: called with each difference at the end.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ __all__ = ["CommandsFile", "RejectsFile", "argument_of", "read_rejects", "argume
 BLOCK_BYTES = 1 << 20
 # An argument of a line consists of text without quotes, and of quoted parts; a space follows each
 # closing quote. Source: sdssplitargs() of Redis.
-# Possessive quantifiers would be wrong here in Python 3.11.0 to 3.11.4.
+# Possessive quantifiers can miss matches in Python 3.11.0 to 3.11.4.
 PLAIN = rb"""[^ \t\r\n\0"']+"""
 DOUBLE = rb"""[^"\\]*(?:\\.[^"\\]*)*"""
 SINGLE = rb"""[^'\\]*(?:\\(?:'|(?!'))[^'\\]*)*"""
