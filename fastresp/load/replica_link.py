@@ -192,7 +192,10 @@ class ReplicaLink:
             self._put(data)
 
     def keep_alive(self, filler: bytes) -> None:
-        """In a thread, send this part of a file whenever nothing was sent for a while."""
+        """Start a thread that sends ``filler`` whenever nothing was sent for KEEP_ALIVE_S.
+
+        ``filler`` is a part of an RDB file that has no effect.
+        """
         in_thread(partial(self._fill_pauses, filler))
 
     def _fill_pauses(self, filler: bytes) -> None:

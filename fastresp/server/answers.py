@@ -195,7 +195,7 @@ def _info(
 
 
 def _clustered(connection: Any, info: dict[str, str] | None, *, send_hello: bool = True) -> bool:
-    """Return whether a server is a cluster node, by INFO or, if INFO is refused, by HELLO.
+    """Return whether a server is a cluster node, from INFO or, if INFO is refused, from HELLO.
 
     No ACL can forbid HELLO. Without this check, the keys of one node could be mistaken for all keys
     of the cluster.

@@ -110,7 +110,7 @@ class Spool:
             self._changed.notify_all()
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the bytes; a reader that needs more of them raises ``error``, if any."""
+        """End the queue; a reader that needs more bytes raises ``error``, if any."""
         with self._changed:
             if not self.ended:
                 self.ended, self._error = True, error
@@ -278,10 +278,10 @@ class ReplicaStream:
         return text
 
     def _continue(self, place: Place) -> None:
-        """Ask for the commands from a place.
+        """Request the commands after a place.
 
         Raises:
-            SourceError: the source no longer has them.
+            SourceError: the source no longer has these commands.
             _Refused: the source does not replicate.
         """
         found = CONTINUE.fullmatch(self._psync(place.replication_id, place.offset + 1))
@@ -378,7 +378,7 @@ class ReplicaStream:
         raise _Closed
 
     def _line(self) -> bytes:
-        """Return the next line; skip the empty lines that say that the source is still busy."""
+        """Return the next line; skip empty lines, which a busy source sends to show it is alive."""
         line = b""
         while not line.endswith(b"\n"):
             line = (line + self._recv(1)).lstrip(b"\n")

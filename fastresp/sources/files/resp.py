@@ -164,7 +164,7 @@ class RespFile(CommandSource):
     def check(self) -> RespSummary | None:
         """Read the whole file once, check that it can be sent, and return a summary of it.
 
-        Do nothing for a pipe, and return None.
+        For a pipe, read nothing and return None.
 
         Raises:
             ProtocolError: the file does not consist of whole commands only.
