@@ -86,9 +86,9 @@ def mass_insert(
             ``"redis-cli"``: a ``redis-cli --pipe`` process; ``"auto"``: the socket.
         on_error: ``"raise"`` raises LoadErrors at the end if the server returned error replies;
             ``"collect"`` only reports them; ``"stop"`` stops the load at the first error reply
-            (commands in flight still run). redis-cli does not see errors nested in a reply, such as
-            EXEC's. Whatever ``on_error`` is, a reply such as OOM, BUSY or READONLY stops a load to
-            a single server, unless ``retry`` or ``max_errors`` is given.
+            (commands in flight still run). redis-cli does not detect errors nested in a reply, such
+            as EXEC's. Whatever ``on_error`` is, a reply such as OOM, BUSY or READONLY stops a load
+            to a single server, unless ``retry`` or ``max_errors`` is given.
         max_errors: stop when more commands than this have failed: a number, or a percentage of
             the replies such as ``"1%"`` (checked once there are 100 replies).
         rejects: where to write failed commands during the load: the path of a JSON Lines file,

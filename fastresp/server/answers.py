@@ -231,8 +231,8 @@ def _check_state(info: dict[str, str], address: str, *, reading: bool) -> None:
 def replica_advice(info: dict[str, str]) -> str:
     """Return what to do about a replica with these fields of INFO.
 
-    A killed load by replication leaves a replica of a port that nobody listens on. While such a
-    load runs, nobody listens either, but the server receives data.
+    If a load by replication was killed, the server is still a replica of a port on which nobody
+    listens. While such a load runs, nobody listens either, but the server receives data.
     """
     host, port = info.get("master_host"), info.get("master_port")
     down = info.get("master_link_status") == "down" and info.get("master_sync_in_progress") == "0"

@@ -263,7 +263,7 @@ class Lanes:
                 self.stop()
 
     def lack_data(self, message: str) -> None:
-        """Note that a server may have lost acknowledged commands; stop if ``on_error`` says so."""
+        """Note that a server may have lost acknowledged commands; ``on_error="stop"`` stops."""
         self.policy.lack_data(message, self.live_report)
         if self.live_report.stopped:
             self.stop()

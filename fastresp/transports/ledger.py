@@ -1,4 +1,7 @@
-"""The ledger of a load: the commands that must be resent, from all connections."""
+"""The ledger of a load: the commands that must be resent, from all connections.
+
+A unit is a request or a transaction, which is resent as a whole; see ResendUnit.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ LATEST_S = 0.5
 # After READONLY, the load reconnects. BUSY means that the server is running another script.
 READONLY = b"READONLY "
 BUSY = b"BUSY "
-# Timeout of reads and lists in seconds, if the caller gives none.
+# Default timeout of reads and lists, in seconds.
 MAX_S = 30.0
 # Maximum ranges of slots in a message.
 MAX_RANGES = 10

@@ -331,7 +331,7 @@ class RedisCli(Transport):
     def _seems_to_wait_for_echo(self) -> bool:
         """Return whether redis-cli seems to wait for a reply to its last command, an ECHO.
 
-        If the server refuses this ECHO, redis-cli takes the error for another reply, and waits
+        If the server refuses this ECHO, redis-cli mistakes the error for another reply, and waits
         forever.
         """
         assert self._input is not None

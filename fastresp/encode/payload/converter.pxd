@@ -14,7 +14,7 @@ cdef class Converter:
     cdef bint valkey                    # whether the target is Valkey
     cdef bint source_valkey
     cdef int sizes                      # LONG_SIZE or SHORT_SIZE of the target; 0 if unknown
-    cdef bint drops                     # whether to drop times of expiry that the target can't keep
+    cdef bint drops                     # whether to drop expiries that the target can't store
     cdef readonly Py_ssize_t dropped    # number of dropped times of expiry
     cdef readonly Py_ssize_t expired    # number of fields left out because they had expired
     cdef long long now                  # the current time in ms since 1970
