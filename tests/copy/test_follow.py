@@ -23,8 +23,8 @@ from test_from_replica import SERVERS, two_servers
 import fastresp
 from fastresp.cli.exit_codes import Exit
 from fastresp.load.copying.following import Following
+from fastresp.load.copying.options import CopyOptions
 from fastresp.server.local_server import LocalServer
-from fastresp.server.options import Options
 from fastresp.server.settings import Server
 from fastresp.sources.replica_stream import ReplicaStream
 
@@ -182,8 +182,11 @@ def wait_for(condition: Callable[[], object]) -> bool:
 
 
 @contextmanager
-def following(source: LocalServer, copied: redis.Redis) -> Iterator[list[BaseException | None]]:
+def following(
+    source: LocalServer | redis.Redis, copied: redis.Redis, **options: object
+) -> Iterator[list[BaseException | None]]:
     """Follow in a thread; at the end of the block, stop as Ctrl-C does. Yield its exception."""
+    url = source.url if isinstance(source, LocalServer) else source
     begun, ended = threading.Event(), threading.Event()
     outcome: list[BaseException | None] = []
 
@@ -195,7 +198,8 @@ def following(source: LocalServer, copied: redis.Redis) -> Iterator[list[BaseExc
 
     def follow() -> None:
         try:
-            fastresp.copy(source.url, copied, from_replica=True, follow=True, progress=show)
+            always = {"from_replica": True, "follow": True, "progress": show}
+            fastresp.copy(url, copied, **always, **options)
         except Exception as error:
             outcome.append(error)
 
@@ -253,7 +257,7 @@ def test_what_is_not_applied_is_said(
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
-    "command", ["FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "MOVE a 1", "COPY a a DB 1", "MOVE b 0"]
+    "command", ["FLUSHALL", "FLUSHDB", "SWAPDB 1 0", "MOVE b 0", "COPY b b DB 0"]
 )
 def test_commands_that_can_not_be_applied(
     two: tuple[LocalServer, redis.Redis, redis.Redis], command: str
@@ -386,7 +390,7 @@ def test_commands_that_do_not_write_or_are_unknown(
 ) -> None:
     """They never reach the target, whatever a source sends."""
     source, _, copied = two
-    options = Options(server=copied)
+    options = CopyOptions(server=copied)
     stream = ReplicaStream(Server(source.url), 5)
     applied = Following(stream, options, fastresp.Report("socket"), None, 0, None)
     with pytest.raises(fastresp.SourceError, match=f"the source ran {name} before"):

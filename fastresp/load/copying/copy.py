@@ -247,10 +247,10 @@ def copy(
         follow: whether to apply the source's later commands after the snapshot, until Ctrl-C or
             ``until_lag``. Needs ``from_replica``, and all keys of the database. A lost connection
             to the source is replaced. Whatever ``on_error`` and ``retry`` are, the copy ends with
-            an exception at the first error reply, or at a command that the target does not know,
-            since the target would differ from then on. In a cluster, the commands of a transaction
-            are applied one by one, and commands with keys in several slots are refused, except for
-            DEL, UNLINK and MSET.
+            an exception at the first error reply, or at a command without an exact counterpart in
+            the target, since the target would differ from then on. In a cluster, the commands of a
+            transaction are applied one by one, and commands with keys in several slots are refused,
+            except for DEL, UNLINK and MSET.
         until_lag: end when the target is at most this number of bytes of commands behind; with 0,
             when all commands of the source are applied. Stop the writers of the source first.
         changed: copy only keys that the target lacks, or has with another value or time to live;

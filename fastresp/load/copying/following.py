@@ -18,7 +18,7 @@ from ...outcome.report import Report
 from ...replies.iter_replies import iter_replies
 from ...resp.read import RawReplies, ReplyReader
 from ...server.connection_setup import call
-from ...server.options import Checkpoint, Options
+from ...server.options import Checkpoint
 from ...server.preflight import Requirements
 from ...server.reply_parser import parse_info
 from ...server.settings import ASK_TIMEOUT_S, Server, ServerLike, as_server
@@ -27,6 +27,8 @@ from ...transports.signals import Undisturbed
 from ..loader import Loader
 from ..mass_insert import choose
 from ..progress import reporting
+from .options import CopyOptions
+from .stream_commands import StreamCommands, in_database
 
 __all__ = ["Following", "StoredFollowing"]
 
@@ -39,10 +41,6 @@ OFFSETS_KEPT = 3600
 BEGUN = b"snapshot"
 DIVERGED = b"diverged"
 STORED = re.compile(rb"([0-9a-zA-Z]{1,64}) (\d{1,18}) (-1|\d{1,9})")
-# Commands that change a whole database or several databases.
-OF_DATABASES = {b"FLUSHALL", b"FLUSHDB", b"SWAPDB", b"MOVE"}
-# Commands that are split by key for a cluster, and the number of arguments per key.
-SPLIT = {b"DEL": 1, b"MSET": 2, b"UNLINK": 1}
 # Commands that change no keys. Like the snapshot's functions, they are not copied.
 NOT_OF_KEYS = {b"PUBLISH", b"SPUBLISH", b"SCRIPT", b"FUNCTION"}
 
@@ -69,7 +67,7 @@ class Following:
     def __init__(
         self,
         stream: ReplicaStream,
-        options: Options,
+        options: CopyOptions,
         report: Report,
         until_lag: int | None,
         database: int,
@@ -84,8 +82,13 @@ class Following:
             options, connections=1, on_error="stop", retry="never", progress=None
         )
         self._target = as_server(options.server, Requirements(nodes=True))
-        self._cluster = self._target.ask(options.timeout).cluster
-        self._writes: dict[bytes, bool] = {}  # whether the target knows a command, and it writes
+        answers = self._target.ask(options.timeout)
+        self._cluster = answers.cluster
+        self._restorer = options.restorer(answers, stream.server.ask(options.timeout).valkey)
+        drop = options.field_ttl == "drop"
+        self._commands = StreamCommands(
+            self._target, answers, self._restorer, drop, options.timeout
+        )
         self._stored = stored
         if self._cluster and stored is not None:
             text = "the target is a cluster, whose nodes can't store a common place; leave out "
@@ -131,7 +134,10 @@ class Following:
                 if show is not None:
                     show(self._with_lag(load.report))
         self._report = replace(
-            self._report, restarts=[*self._report.restarts, *load.report.restarts]
+            self._report,
+            restarts=[*self._report.restarts, *load.report.restarts],
+            converted=self._report.converted + self._restorer.converted,
+            expiries_dropped=self._report.expiries_dropped + self._restorer.expiries_dropped,
         )
         return self._with_lag(self._report)
 
@@ -193,76 +199,59 @@ class Following:
             self._transaction = []
         elif name == b"EXEC":
             commands, self._transaction = self._transaction or [], None
-            whole = commands[1:] and not self._cluster
-            return [[b"MULTI"], *commands, [b"EXEC"]] if whole else commands
+            return commands if self._cluster else whole(commands)
         elif name == b"PING":
             # PING keeps an idle connection to a single server open; in a cluster, no node gets it.
             return [] if self._cluster else [command]
-        elif self._changes_keys(name, command):
-            self._followed += 1
-            commands = self._by_key(name, command) if self._cluster else [command]
+        else:
+            commands = self._changes(name, command)
+            self._followed += bool(commands)
             if self._transaction is None:
-                return commands
+                # Other clients of the target must not see a part of what was one command.
+                return commands if self._cluster else whole(commands)
             self._transaction += commands
         return []
 
-    def _by_key(self, name: bytes, command: list[bytes]) -> list[list[bytes]]:
-        """Split a command of SPLIT into a command for each key; return others unchanged."""
-        size, keys = SPLIT.get(name, 0), command[1:]
-        if not size or len(keys) % size:
-            return [command]
-        name = b"SET" if size > 1 else name
-        return [[name, *keys[at : at + size]] for at in range(0, len(keys), size)]
-
-    def _changes_keys(self, name: bytes, command: list[bytes]) -> bool:
-        """Return whether a command changes keys of the copied database.
+    def _changes(self, name: bytes, command: list[bytes]) -> list[list[bytes]]:
+        """Return the commands that change the keys of the target as one did in the source.
 
         Raises:
-            SourceError: the command can't be applied, for example because it changes a whole
-                database.
+            SourceError: there are none.
         """
         if self._database < 0:
             raise self._refusal(f"{name.decode()} in an unknown database")
-        ours = self._database == self._wanted
-        if not ours:
+        if self._database != self._wanted:
             self._tell("commands of other databases")
         elif name in NOT_OF_KEYS:
             self._tell(f"{name.decode()} commands, which change no keys,")
-        other = name == b"COPY" and b"DB" in map(bytes.upper, command[3:])
-        if other or (name in OF_DATABASES and (ours or name != b"FLUSHDB")):
+            return []
+        try:
+            ours = in_database(name, command, self._database, self._wanted)
+            commands = self._commands.translated(ours) if ours else None if ours is None else []
+        except SourceError as error:
+            raise self._refusal(name.decode(), error.args[0]) from error
+        except (ValueError, IndexError):  # a server does not send such arguments
+            commands = None
+        if commands is None:
             raise self._refusal(name.decode())
-        if not ours or name in NOT_OF_KEYS:
-            return False
-        if not self._is_write(name):
-            raise self._refusal(name.decode())
-        return True
-
-    def _is_write(self, name: bytes) -> bool:
-        """Return whether the target knows a command, and the command writes."""
-        if name not in self._writes:
-            [[found]] = iter_replies(
-                [(b"COMMAND", b"INFO", name)],
-                server=self._target.any_node(),
-                timeout=self._options.timeout,
-            )
-            self._writes[name] = bool(found) and b"write" in map(_flag, found[2])
-        return self._writes[name]
+        return commands
 
     def _tell(self, what: str) -> None:
         if what not in self._told:
             self._told.add(what)
             logging.getLogger("fastresp").warning("%s are not applied to the target", what)
 
-    def _refusal(self, command: str) -> SourceError:
-        return SourceError(
-            f"the source ran {visible(command)} before replication offset {self._read:,}, which "
-            "can't be applied to the copied database of the target; copy again"
-        )
+    def _refusal(self, command: str, reason: str = "") -> SourceError:
+        """Return the error for a command that can't be applied."""
+        text = f"the source ran {visible(command)} before replication offset {self._read:,}, "
+        what = "which can't be applied to the copied database of the target"
+        parts = (" (", reason, ")") if reason else ()
+        return SourceError(Message(text, what, *parts, "; empty the target, and copy again"))
 
 
-def _flag(reply: Any) -> bytes:
-    """Return a flag of COMMAND INFO, which is a status or a string."""
-    return reply.encode() if isinstance(reply, str) else b"%b" % reply
+def whole(commands: list[list[bytes]]) -> list[list[bytes]]:
+    """Return commands that other clients see as one."""
+    return [[b"MULTI"], *commands, [b"EXEC"]] if commands[1:] else commands
 
 
 class StoredFollowing:
