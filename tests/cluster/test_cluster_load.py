@@ -178,7 +178,7 @@ def test_commands_without_an_owner(
 
 def test_transaction_over_several_slots(cluster: LocalCluster) -> None:
     rows = [("a", "a"), ("a", "b"), ("a", "a")]
-    with pytest.raises(fastresp.EncodeError, match=r'row 1, command 6: "INCR" has keys of several'):
+    with pytest.raises(fastresp.EncodeError, match=r"row 1 \(key 'b'\), command 6: .INCR. has "):
         fastresp.mass_insert(rows, "MULTI; INCR {0}; INCR {1}; EXEC", server=cluster.url)
     assert cluster.client_of("a").get("a") == b"2"
     assert sum(cluster.sizes()) == 1
@@ -186,7 +186,7 @@ def test_transaction_over_several_slots(cluster: LocalCluster) -> None:
 
 def test_transaction_that_does_not_end(cluster: LocalCluster) -> None:
     rows = [("{a}1", "v" * 600_000), ("zz", "1")]
-    with pytest.raises(fastresp.EncodeError, match=r'row 0 \(\{0\}={a}1\), command 1: "MULTI"'):
+    with pytest.raises(fastresp.EncodeError, match=r"row 0 \(key '{a}1'\), command 1: .MULTI."):
         fastresp.mass_insert(rows, ["SET {0} {1}", "MULTI", "INCR {0}"], server=cluster.url)
     assert sum(cluster.sizes()) == 0
 
@@ -201,7 +201,7 @@ def test_unknown_command_in_a_transaction(cluster: LocalCluster) -> None:
 def test_no_part_of_a_refused_row_is_sent(insert: Insert, cluster: LocalCluster) -> None:
     rows = [("a", "a"), ("a", "b"), ("c", "c")]
     template = ["SET x{0}{1} 1", "MSET {0} 1 {1} 2"]
-    with pytest.raises(fastresp.EncodeError, match=r"row 1 \(\{0\}=a\), command 3") as caught:
+    with pytest.raises(fastresp.EncodeError, match=r"row 1 \(key 'a'\), command 3") as caught:
         insert(rows, template, server=cluster.url)
     report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
     assert (report.rows, report.commands, sum(cluster.sizes())) == (1, 2, 2)
@@ -229,7 +229,7 @@ def test_first_error_is_raised(cluster: LocalCluster, kind: str, after: str) -> 
 
     options: Any = {"server": cluster.url}
     template = "MSET {0} 1 {1} 2"
-    with pytest.raises(fastresp.EncodeError, match=r"row 2 \(\{0\}=.*\), command 2") as caught:
+    with pytest.raises(fastresp.EncodeError, match=r"row 2 \(key '.'\), command 2") as caught:
         if kind == "sync":
             fastresp.mass_insert(Refused(after), template, **options)
         else:
