@@ -259,6 +259,8 @@ async def copy(
     rename: str | None = None,
     field_ttl: Literal["keep", "drop"] = "keep",
     from_replica: bool = False,
+    follow: bool = False,
+    until_lag: int | None = None,
     dry_run: bool = False,
     changed: bool = False,
     delete: Delete = False,
@@ -278,13 +280,14 @@ async def copy(
 ) -> Report:
     """Copy keys to another server, from an event loop; see ``fastresp.copy``.
 
-    To follow a source, run ``fastresp.copy`` in a thread.
-
     ``source`` and ``target`` may also be ``redis.asyncio.Redis`` clients. A thread reads the
     source; a cancellation closes the connections to the target immediately.
+
+    With ``follow``, a cancellation ends the copy after a whole command, whose offset is stored if
+    there is a checkpoint. The CancelledError has the report as its ``report`` attribute. A thread
+    applies the commands, and calls ``progress``.
     """
-    options = CopyOptions.of(locals())
-    return await run(copying(source, options, choose))
+    return await run(copying(source, CopyOptions.of(locals()), choose))
 
 
 @public

@@ -42,8 +42,6 @@ def load(data: Any, server: LocalServer, **options: Any) -> fastresp.Report:
     return asyncio.run(fastresp.aio.mass_insert(data, "SET {0} {1}", server=server.url, **options))
 
 
-# Parameters of functions that can only run without an event loop: following has no end.
-BLOCKING = {"copy": {"follow", "until_lag"}}
 FUNCTIONS = [n for n in fastresp.aio.__all__ if inspect.isfunction(getattr(fastresp.aio, n))]
 
 
@@ -53,7 +51,6 @@ def test_parameters_and_defaults_as_without_asyncio(name: str) -> None:
         [
             (each.name, each.kind, each.default)
             for each in inspect.signature(found).parameters.values()
-            if each.name not in BLOCKING.get(name, ())
         ]
         for found in (getattr(fastresp.aio, name), getattr(fastresp, name))
     )

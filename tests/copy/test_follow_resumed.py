@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from proxy import UP, Fault, Proxy
 from test_follow import OPTIONS, StartServer, Writer, digests, stops_after, wait_for
 
 import fastresp
+import fastresp.aio
 from fastresp.server.local_server import LocalServer
 
 NAME = "move"
@@ -132,3 +134,55 @@ def test_a_refused_command_is_not_passed_over(two: Two) -> None:
     resumed = fastresp.Checkpoint(NAME, resume=True)
     with pytest.raises(fastresp.CheckpointError, match="refused a command, so it differs"):
         follow(source.url, target.url, checkpoint=resumed)
+
+
+def test_cancelled_in_an_event_loop(two: Two) -> None:
+    """A cancelled copy has applied whole commands, and resumes after them."""
+    source, target, client, copied = two
+    client.set("a", 1)
+    options = {"from_replica": True, "follow": True}
+
+    async def cancelled() -> fastresp.Report:
+        copy = fastresp.aio.copy(source.url, target.url, checkpoint=NAME, **options)
+        task = asyncio.create_task(copy)
+        while (copied.get(KEY) or b"snapshot") == b"snapshot":
+            await asyncio.sleep(0.01)
+        while not copied.exists("b"):
+            client.pipeline().incr("b").rpush("list", "x").execute()
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+        return caught.value.report
+
+    report = asyncio.run(cancelled())
+    client.incr("b")
+    checkpoint = fastresp.Checkpoint(NAME, resume=True)
+    resumed = fastresp.aio.copy(
+        source.url, target.url, checkpoint=checkpoint, until_lag=0, **options
+    )
+    found = asyncio.run(resumed)
+    assert (report.rows, found.rows) == (1, 0)
+    assert report.followed > 0
+    assert report.offset < found.offset
+    check_same(client, copied)
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, fastresp.LoadErrors])
+def test_ended_in_an_event_loop(two: Two, error: type[BaseException]) -> None:
+    """A cancellation during the snapshot, and an error reply."""
+    source, target, client, copied = two
+    client.set("a", 1)
+    copied.set("a", 1)
+
+    async def copy() -> None:
+        copy = fastresp.aio.copy(source.url, target.url, from_replica=True, follow=True)
+        task = asyncio.create_task(copy)
+        await asyncio.sleep(0)
+        if error is asyncio.CancelledError:
+            task.cancel()
+        await task
+
+    with pytest.raises(error):
+        asyncio.run(copy())
+    assert wait_for(lambda: not client.info("replication")["connected_slaves"])

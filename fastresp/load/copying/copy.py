@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -24,6 +25,7 @@ from ...server.preflight import Requirements
 from ...server.settings import ServerLike, as_server
 from ...sources.chunks import Chunks
 from ...sources.entries import Entries
+from ...transports.base import add_report
 from ...transports.driver import Blocking, Steps, run
 from ..load import Choose, Feature, Load
 from ..mass_insert import choose, loading
@@ -82,7 +84,36 @@ def copying(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[R
         return planning(source, options)
     if options.verify:
         return _copy_and_verify(source, options, choose)
-    return _copying(_entries(source, options), options, choose)
+    entries = _entries(source, options)
+    if isinstance(entries, ReplicaEntries) and options.follow:
+        return _copy_and_follow(entries, options, choose)
+    return _copying(entries, options, choose)
+
+
+def _copy_and_follow(
+    entries: ReplicaEntries, options: CopyOptions, choose: Choose
+) -> Steps[Report]:
+    """Copy the snapshot, and then apply the source's later commands."""
+    stored, kept = None, options.progress_kept
+    if kept is not None:
+        stored = StoredFollowing(kept, options.server, options.timeout)
+    with closing(entries.stream) as stream:
+        place = None if stored is None else (yield Blocking(stored.begin))
+        if stored is not None and place is not None:
+            report, database = Report("socket"), stored.database
+            yield Blocking(partial(stream.open, place))
+        else:
+            report = yield from _copying(entries, options, choose)
+            report.raise_for_errors()  # the target has no copy to keep up to date
+            database = entries.database
+        following = yield Blocking(
+            partial(Following, stream, options, report, options.until_lag, database, stored)
+        )
+        try:
+            return (yield Blocking(following.run, following.stop))  # type: ignore[no-any-return]
+        except CancelledError as cancellation:
+            add_report(cancellation, following.report, str(following.report))
+            raise
 
 
 def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Report]:
@@ -292,24 +323,4 @@ def copy(
         ValueError: an option is invalid, or source and target are the same database.
         others: as in ``mass_insert``.
     """
-    options = CopyOptions.of(locals())
-    if options.dry_run or not options.follow:
-        return run(copying(source, options, choose))
-    return _copy_and_follow(_entries(source, options), target, options)
-
-
-def _copy_and_follow(entries: Entries, target: ServerLike, options: CopyOptions) -> Report:
-    assert isinstance(entries, ReplicaEntries)
-    stored, kept = None, options.progress_kept
-    if kept is not None:
-        stored = StoredFollowing(kept, target, options.timeout)
-    with closing(entries.stream) as stream:
-        place = None if stored is None else stored.begin()
-        if stored is not None and place is not None:
-            report, database = Report("socket"), stored.database
-            stream.open(place)
-        else:
-            report = run(_copying(entries, options, choose))
-            report.raise_for_errors()  # the target has no copy to keep up to date
-            database = entries.database
-        return Following(stream, options, report, options.until_lag, database, stored).run()
+    return run(copying(source, CopyOptions.of(locals()), choose))

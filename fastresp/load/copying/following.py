@@ -8,6 +8,7 @@ import time
 from collections import deque
 from contextlib import closing, suppress
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import redis
@@ -100,6 +101,7 @@ class Following:
         self._transaction: list[list[bytes]] | None = None
         self._reader, self._sizes = ReplyReader(), RawReplies()
         self._followed = 0
+        self._stopped = Event()
         self._told: set[str] = set()  # kinds of commands that were logged as not applied
 
     def run(self) -> Report:
@@ -126,7 +128,7 @@ class Following:
             suppress(KeyboardInterrupt),
         ):
             self._send([], load, self._offset, self._database)  # stores the place
-            while not self._is_close_enough():
+            while not (self._stopped.is_set() or self._is_close_enough()):
                 block = self._stream.commands.take(READ_BYTES)
                 if block:
                     with Undisturbed():  # Ctrl-C ends it between two commands
@@ -139,6 +141,15 @@ class Following:
             converted=self._report.converted + self._restorer.converted,
             expiries_dropped=self._report.expiries_dropped + self._restorer.expiries_dropped,
         )
+        return self.report
+
+    def stop(self) -> None:
+        """Let ``run()`` end soon, after a whole command; called in another thread."""
+        self._stopped.set()
+
+    @property
+    def report(self) -> Report:
+        """The report of the snapshot's copy, and of what was applied."""
         return self._with_lag(self._report)
 
     def _is_close_enough(self) -> bool:
@@ -269,10 +280,12 @@ class StoredFollowing:
         database: the database of the source's next command; -1 before the first SELECT.
     """
 
-    def __init__(self, checkpoint: Checkpoint, server: ServerLike, timeout: float | None) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, server: ServerLike | Server, timeout: float | None
+    ) -> None:
         self.database = -1
         self._checkpoint = checkpoint
-        self._server = Server(server, Requirements(follow_redirects=True))
+        self._server = as_server(server, Requirements(follow_redirects=True))
         self._timeout = timeout
         self._key = f"fastresp:{{{checkpoint.name}}}:follow".encode()
 
