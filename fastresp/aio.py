@@ -255,6 +255,7 @@ async def copy(
     *,
     match: str | None = None,
     type: str | None = None,  # noqa: A002
+    db: int | None = None,
     exists: Literal["error", "skip", "replace"] = "error",
     rename: str | None = None,
     field_ttl: Literal["keep", "drop"] = "keep",

@@ -312,6 +312,13 @@ field_ttl = copy_option(
     type=click.Choice(["keep", "drop"]),
     default="keep",
 )
+database = option(
+    "--db",
+    "N",
+    "The database of SOURCE.",
+    type=click.IntRange(min=0),
+    show_default="the URL's; of a file, 0",
+)
 from_replica = copy_option(
     "--from-replica",
     None,
@@ -350,7 +357,8 @@ sending = together(
 )  # fmt: skip
 copy_checkpoints = together(checkpoint, resume, checkpoint_clear)
 copied = together(
-    match, kind, rename, copy_exists, changed, delete, field_ttl, from_replica, follow, until_lag
+    match, kind, database, rename, copy_exists, changed, delete, field_ttl, from_replica, follow,
+    until_lag,
 )  # fmt: skip
 copy_target = together(connections, rate_limit, timeout, on_error, max_errors, rejects)
 resending = together(retry_in_doubt, durable, import_source, wait_index, index_backlog)

@@ -235,6 +235,10 @@ class Server:
         """Return where an error reply of this server redirects a command; None for other errors."""
         return redirect_of(message, self.settings.get("host") or "localhost", self.remap)
 
+    def in_database(self, number: int | None) -> Server:
+        """Return a copy of this Server for another database; for None, the same database."""
+        return self if number is None else self.changed(settings=self.settings | {"db": number})
+
     def any_node(self) -> Server:
         """Return a copy of this Server for a caller that follows redirects."""
         return self.requiring(nodes=False, follow_redirects=True)

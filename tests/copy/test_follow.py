@@ -410,7 +410,8 @@ def test_keys_of_other_databases_are_said(
     with caplog.at_level(logging.WARNING, "fastresp"):
         fastresp.copy(source.url, copied, from_replica=True)
     assert [each.getMessage() for each in caplog.records] == [
-        f"{source.socket}: 2 keys of other databases not copied"
+        f"{source.socket}: 2 keys of other databases not copied; to copy another database, pass "
+        "db=N (--db N)"
     ]
 
 

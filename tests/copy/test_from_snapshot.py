@@ -47,8 +47,35 @@ def test_patterns_types_and_skipped_parts(
     assert target.pexpiretime("new:s") == 4_102_444_800_123
     assert "skipped 1 key of databases other than 0" in caplog.text
     assert "1 function library not copied" in caplog.text
+    assert "pass db=N (--db N)" in caplog.text
     fastresp.copy(str(path), target, type="list")
     assert target.lrange("12345", 0, -1) == [b"a", b"7"]
+
+
+@pytest.mark.parametrize("from_replica", [False, True])
+def test_databases(target: redis.Redis, from_replica: bool) -> None:
+    """One option chooses the database of a server, its snapshot, or a file."""
+    with LocalServer("--repl-diskless-sync-delay", "0") as server:
+        for number in (0, 3):
+            with redis.Redis.from_url(f"{server.url}?db={number}") as client:
+                client.set(f"key:{number}", number)
+                client.save()
+        for source in (server.url, f"{server.url}?db=0"):
+            options = {"from_replica": from_replica, "exists": "replace"}
+            fastresp.copy(source, target, db=3, verify=True, **options)
+            assert target.keys() == [b"key:3"]
+            assert fastresp.copy(source, target, db=3, dry_run=True, **options).plan.keys == 1
+        target.flushdb()
+        fastresp.copy(server.folder / "dump.rdb", target, db=3)
+        assert target.keys() == [b"key:3"]
+        same = fastresp.copy(server.url, f"{server.url}?db=3", db=0, from_replica=from_replica)
+        assert same.rows == 1
+        with pytest.raises(ValueError, match="the same database"):
+            fastresp.copy(server.url, f"{server.url}?db=3", db=3)
+        with pytest.raises(fastresp.SourceError, match="DB index is out of range"):
+            fastresp.copy(server.url, target, db=99, from_replica=from_replica)
+    with pytest.raises(ValueError, match="db must be the number of a database"):
+        fastresp.copy(server.url, target, db=-1)
 
 
 def test_any_name(target: redis.Redis, tmp_path: Path) -> None:

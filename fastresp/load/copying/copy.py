@@ -131,7 +131,7 @@ def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Re
         if not isinstance(entries, ServerEntries):
             text = "a snapshot, or what has changed, is copied as a whole; leave out "
             raise ValueError(Message(text, Hint("checkpoint")))
-        chosen = {name: getattr(options, name) for name in ("match", "type", "rename")}
+        chosen = {name: getattr(options, name) for name in ("match", "type", "db", "rename")}
         stored = StoredCopy(options.progress_kept, options.server, chosen, options.timeout)
         more.append(CopyCheckpoint(entries, stored))
     return loading(chunks, choose, *more)
@@ -142,10 +142,10 @@ def _entries(source: CopySource, options: CopyOptions) -> Entries:
     if isinstance(source, os.PathLike) or is_snapshot(source):
         if options.from_replica:
             raise ValueError(Message("a file is a snapshot already; omit ", Hint("from_replica")))
-        return SnapshotEntries(source, match, kind)
+        return SnapshotEntries(source, match, kind, options.db or 0)
     if options.from_replica:
-        return ReplicaEntries(source, match, kind, timeout, follow=options.follow)
-    return ServerEntries(source, match, kind, timeout)
+        return ReplicaEntries(source, match, kind, timeout, options.follow, options.db)
+    return ServerEntries(source, match, kind, timeout, options.db)
 
 
 def _copy_and_verify(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[Report]:
@@ -197,10 +197,8 @@ def planning(source: CopySource, options: CopyOptions) -> Steps[Report]:
     if isinstance(source, os.PathLike) or is_snapshot(source):
         text = " needs a server as the source; fastresp inspect shows what the file contains"
         raise ValueError(Message(Hint("dry_run", True), text))
-    chosen = {
-        name: getattr(options, name)
-        for name in ("match", "type", "exists", "from_replica", "timeout", "restorer", "renamed")
-    }
+    names = "match", "type", "db", "exists", "from_replica", "timeout", "restorer", "renamed"
+    chosen = {name: getattr(options, name) for name in names}
     plan = PlannedCopy(
         source=source, target=options.server, check_same=options.check_same_database, **chosen
     )
@@ -216,6 +214,7 @@ def copy(
     *,
     match: str | None = None,
     type: str | None = None,  # noqa: A002
+    db: int | None = None,
     exists: Literal["error", "skip", "replace"] = "error",
     rename: str | None = None,
     field_ttl: Literal["keep", "drop"] = "keep",
@@ -261,6 +260,8 @@ def copy(
         match: copy only keys that match this pattern of SCAN, such as ``"user:*"``.
         type: copy only keys of this type: ``"string"``, ``"hash"``, ``"list"``, ``"set"``,
             ``"zset"``, ``"stream"``, ``"json"``, or the name of a module's type.
+        db: copy the keys of this database of the source; None for the database of its URL, or
+            database 0 of a file. Keys are copied into the database of the target's URL.
         exists: what to do with a key that the target already has: ``"error"`` keeps it, and its
             copy fails with BUSYKEY; ``"skip"`` keeps it, and counts it in the report's
             ``existing``; ``"replace"`` replaces it.

@@ -178,6 +178,7 @@ class PlannedCopy:
     target: Any
     match: str | None
     type: str | None
+    db: int | None
     exists: str
     from_replica: bool
     timeout: float | None
@@ -208,7 +209,7 @@ class Planning:
     def __init__(self, copy: PlannedCopy) -> None:
         self.report = CopyPlan()
         self._copy = copy
-        self._entries = ServerEntries(copy.source, copy.match, copy.type, copy.timeout)
+        self._entries = ServerEntries(copy.source, copy.match, copy.type, copy.timeout, copy.db)
         self._target = Server(copy.target, Requirements(nodes=True))
         self._timeout = copy.timeout
         self._restorer: Restorer | None = None

@@ -35,6 +35,7 @@ class CopyOptions(Options):
 
     match: str | None = None
     type: str | None = None
+    db: int | None = None
     exists: str = "error"
     rename: str | None = None
     field_ttl: Literal["keep", "drop"] = "keep"
@@ -62,6 +63,8 @@ class CopyOptions(Options):
         self._check("exists", self.exists in EXISTS, "'error', 'skip' or 'replace'")
         words = f"one of {', '.join(TYPES)}, or a module's type, which has nine characters"
         self._check("type", self.type is None or self.type in TYPES or len(self.type) == 9, words)
+        valid = self.db is None or (type(self.db) is int and 0 <= self.db < 1 << 31)
+        self._check("db", valid, "the number of a database")
         self._check("field_ttl", self.field_ttl in ("keep", "drop"), "'keep' or 'drop'")
         self.prefixes  # noqa: B018
         if self.changed and self.exists != "replace":

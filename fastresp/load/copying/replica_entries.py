@@ -16,7 +16,7 @@ from ...sources.entries import Entries, EntryRow
 from ...sources.files.rdb import TYPES, RdbReader
 from ...sources.replica_stream import ReplicaStream
 from .server_entries import databases_of
-from .snapshot_entries import warn_of_functions
+from .snapshot_entries import OTHER_DATABASE, warn_of_functions
 
 __all__ = ["ReplicaEntries"]
 
@@ -30,6 +30,7 @@ class ReplicaEntries(Entries):
         type: the type of the keys, from TYPES; None for any type.
         timeout: seconds without data after which to give up; None to wait forever.
         follow: whether the commands after the snapshot are wanted.
+        db: the database; None for the server's.
 
     Attributes:
         database: the database of the first command after the snapshot; -1 if unknown.
@@ -46,12 +47,14 @@ class ReplicaEntries(Entries):
         type: str | None,  # noqa: A002
         timeout: float | None,
         follow: bool = False,
+        db: int | None = None,
     ) -> None:
         super().__init__()
         if type is not None and type not in TYPES:
             options = Hint("type"), " must be one of ", joined_names(TYPES), " with "
             raise ValueError(Message(*options, Hint("from_replica", True), f", not {type!r}"))
-        self.server = Server(server, Requirements(reading=True, follow_redirects=True))
+        server_of_url = Server(server, Requirements(reading=True, follow_redirects=True))
+        self.server = server_of_url.in_database(db)
         self._match = match
         self._type = type
         self._timeout = timeout
@@ -107,8 +110,8 @@ class ReplicaEntries(Entries):
         warn_of_functions(reader, self.server)
         if reader.other_databases:
             keys = counted(reader.other_databases, "key")
-            text = "%s: %s of other databases not copied"
-            logging.getLogger("fastresp").warning(text, self.server, keys)
+            text = "%s: %s of other databases not copied%s"
+            logging.getLogger("fastresp").warning(text, self.server, keys, OTHER_DATABASE)
         with suppress(ValueError):
             self.database = int(reader.aux.get(b"repl-stream-db", b"-1"))
 

@@ -121,6 +121,7 @@ class ServerEntries(Entries):
         match: the pattern for SCAN; None for all keys.
         type: the type of the keys; None for any type.
         timeout: seconds to wait for each reply; None to wait forever.
+        db: the database; None for the server's.
     """
 
     def __init__(
@@ -129,9 +130,11 @@ class ServerEntries(Entries):
         match: str | None,
         type: str | None,  # noqa: A002
         timeout: float | None,
+        db: int | None = None,
     ) -> None:
         super().__init__()
-        self.server = Server(server, Requirements(reading=True, nodes=True, commands=(DUMP,)))
+        server_of_url = Server(server, Requirements(reading=True, nodes=True, commands=(DUMP,)))
+        self.server = server_of_url.in_database(db)
         self.match = match
         self.type = KINDS[type].type if type in KINDS else type
         self.timeout = timeout

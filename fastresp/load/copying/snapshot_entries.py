@@ -17,7 +17,11 @@ from ...sources.files.paths import files_of, names_snapshot
 from ...sources.files.rdb import TYPES, RdbReader
 from ...sources.files.snapshot_summary import opened
 
-__all__ = ["SnapshotEntries", "is_snapshot", "warn_of_functions"]
+__all__ = ["OTHER_DATABASE", "SnapshotEntries", "is_snapshot", "warn_of_functions"]
+
+
+# Advice in a warning about keys that are not copied.
+OTHER_DATABASE = "; to copy another database, pass db=N (--db N)"
 
 
 def is_snapshot(source: object) -> TypeGuard[str]:
@@ -34,13 +38,14 @@ def warn_of_functions(reader: RdbReader, source: object) -> None:
 
 
 class SnapshotEntries(Entries):
-    """The keys of database 0 of RDB files.
+    """The keys of a database in RDB files.
 
     Args:
         path: the path or the URL of the file; or a pattern, such as for the files of all nodes of a
             cluster.
         match: the pattern of the keys; None for all keys.
         type: the type of the keys, from TYPES; None for any type.
+        db: the database.
 
     Raises:
         ValueError: the type is unknown.
@@ -51,6 +56,7 @@ class SnapshotEntries(Entries):
         path: str | os.PathLike[str],
         match: str | None,
         type: str | None,  # noqa: A002
+        db: int = 0,
     ) -> None:
         super().__init__()
         if type is not None and type not in TYPES:
@@ -59,6 +65,7 @@ class SnapshotEntries(Entries):
         self._path = path
         self._match = match
         self._type = type
+        self._database = db
         self._stack = ExitStack()
         self._files: deque[str] = deque()
         self._reader: RdbReader
@@ -80,7 +87,13 @@ class SnapshotEntries(Entries):
     def _opened(self, path: str) -> RdbReader:
         self._stack.close()  # the previous file
         data = self._stack.enter_context(opened(path))
-        return RdbReader(data.read, name=data.name, match=self._match, type=self._type, database=0)
+        return RdbReader(
+            data.read,
+            name=data.name,
+            match=self._match,
+            type=self._type,
+            database=self._database,
+        )
 
     def _read(self) -> Generator[list[EntryRow], None, None]:
         reader = self._reader
@@ -90,7 +103,8 @@ class SnapshotEntries(Entries):
             if reader.other_databases:
                 log = logging.getLogger("fastresp")
                 keys = counted(reader.other_databases, "key")
-                log.warning("%s: skipped %s of databases other than 0", reader.name, keys)
+                text = "%s: skipped %s of databases other than %d%s"
+                log.warning(text, reader.name, keys, self._database, OTHER_DATABASE)
             warn_of_functions(reader, reader.name)
             if not self._files:
                 return
