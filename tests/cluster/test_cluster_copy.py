@@ -37,10 +37,37 @@ def test_to_a_cluster_and_back(cluster: LocalCluster, client: redis.Redis) -> No
 
 
 @pytest.mark.few(1)
-def test_a_cluster_is_not_replicated(cluster: LocalCluster, client: redis.Redis) -> None:
-    reason = "is a node of a cluster; leave out from_replica"
-    with pytest.raises(fastresp.SourceError, match=reason):
-        fastresp.copy(cluster.url, client, from_replica=True)
+def test_snapshots_of_all_nodes(cluster: LocalCluster, client: redis.Redis) -> None:
+    fill(client)
+    expected = contents(client)
+    fastresp.copy(client, cluster.url)
+    client.flushall()
+    report = fastresp.copy(cluster.url, client, from_replica=True, verify=True)
+    assert report.verification.same
+    assert report.rows == len(expected)
+    assert differences(expected, contents(client)) == []
+    assert fastresp.copy(cluster.url, client, from_replica=True, exists="skip", match="x*").rows < 9
+    with pytest.raises(fastresp.SourceError, match="can't be followed; leave out follow"):
+        fastresp.copy(cluster.url, client, from_replica=True, follow=True)
+    assert all(not each.info("replication")["connected_slaves"] for each in cluster.clients)
+
+
+@pytest.mark.few(1)
+def test_snapshots_while_slots_move(cluster: LocalCluster, client: redis.Redis) -> None:
+    fastresp.mass_insert(range(1000), "SET {0} {0}", cluster.url)
+    slot = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", "x")
+    owner = slot * cluster.primaries // 16384
+    other = (owner + 1) % cluster.primaries
+    ids = [each.execute_command("CLUSTER", "MYID") for each in cluster.clients]
+    importing = cluster.clients[other]
+    importing.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[owner])
+    try:
+        with pytest.raises(fastresp.SourceError, match="moved while its nodes began"):
+            fastresp.copy(cluster.url, client, from_replica=True)
+        assert client.dbsize() == 0
+    finally:
+        importing.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+    assert fastresp.copy(cluster.url, client, from_replica=True).rows == 1000
 
 
 @pytest.mark.few(1)

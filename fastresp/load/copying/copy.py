@@ -273,9 +273,9 @@ def copy(
             fields that have expired.
         from_replica: whether to receive the source's snapshot as a replica does, with PSYNC,
             instead of using SCAN and DUMP. All keys are copied as they were at one moment. The
-            source forks once, as for each new replica. The source must be a single server. Files in
-            the temporary folder (``TMPDIR``) hold the part of the snapshot that the target has not
-            received yet.
+            source forks once, as for each new replica. In a cluster, each primary has its own
+            moment, and slots must not move while the snapshots begin. Files in the temporary folder
+            (``TMPDIR``) hold the part of the snapshots that the target has not received yet.
         follow: whether to apply the source's later commands after the snapshot, until Ctrl-C or
             ``until_lag``. Needs ``from_replica``, and all keys of the database. A lost connection
             to the source is replaced. Whatever ``on_error`` and ``retry`` are, the copy ends with

@@ -1,17 +1,21 @@
-"""The keys of a server at one moment, received as a replica receives them."""
+"""The keys of a server or of a cluster's nodes, received as a replica receives them."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Generator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from ...outcome.errors import CommandError, SourceError, TransportError
 from ...outcome.messages import Hint, Message, joined_names, message_of
 from ...outcome.report import counted
 from ...replies.iter_replies import iter_replies
+from ...replies.scan import slots_on
+from ...server.cluster import Topology
+from ...server.cluster_view import Address
 from ...server.preflight import Requirements
 from ...server.settings import Server, ServerLike
+from ...server.threads import in_parallel
 from ...sources.entries import Entries, EntryRow
 from ...sources.files.rdb import TYPES, RdbReader
 from ...sources.replica_stream import ReplicaStream
@@ -23,6 +27,8 @@ __all__ = ["ReplicaEntries"]
 
 class ReplicaEntries(Entries):
     """The keys of a server's database as they were when the server began its snapshot.
+
+    In a cluster, all primaries begin their snapshots concurrently, but not at the same moment.
 
     Args:
         server: the server.
@@ -53,7 +59,7 @@ class ReplicaEntries(Entries):
         if type is not None and type not in TYPES:
             options = Hint("type"), " must be one of ", joined_names(TYPES), " with "
             raise ValueError(Message(*options, Hint("from_replica", True), f", not {type!r}"))
-        server_of_url = Server(server, Requirements(reading=True, follow_redirects=True))
+        server_of_url = Server(server, Requirements(reading=True, nodes=True))
         self.server = server_of_url.in_database(db)
         self._match = match
         self._type = type
@@ -61,6 +67,8 @@ class ReplicaEntries(Entries):
         self._follow = follow
         self.database = -1
         self.stream = ReplicaStream(self.server, timeout, follow=follow)
+        self._streams = [self.stream]
+        self._owners: list[Address | None] | None = None  # of each slot in a cluster
 
     def __repr__(self) -> str:
         return f"<snapshot of {self.server}>"
@@ -69,54 +77,104 @@ class ReplicaEntries(Entries):
         """Check that the server can be used, and count its keys.
 
         Raises:
-            SourceError: the server can't be used, or is a node of a cluster.
+            SourceError: the server can't be used, or a cluster is to be followed.
         """
         try:
             answers = self.server.ask(self._timeout)
             self.valkey, self.databases = answers.valkey, databases_of(self.server, answers)
-            if answers.cluster:
-                cause = f"{self.server} is a node of a cluster; leave out "
-                raise SourceError(Message(cause, Hint("from_replica"), " to copy it with SCAN"))
-            if self._follow:
+            if answers.topology is not None:
+                self._open_cluster(answers.topology)
+            elif self._follow:
                 self._check_info()
-            if self._match is None and self._type is None:
+            if self._match is None and self._type is None and not answers.cluster:
                 with suppress(CommandError):  # the user lacks permission
                     [self.rows] = iter_replies(
-                        [("DBSIZE",)], server=self.server, timeout=self._timeout
+                        [("DBSIZE",)], server=self.server.any_node(), timeout=self._timeout
                     )
         except TransportError as error:
-            text = f"can't read the source at {self.server}: "
-            raise SourceError(Message(text, message_of(error))) from error
+            raise self._failed(error) from error
+
+    def _open_cluster(self, topology: Topology) -> None:
+        if self._follow:
+            cause = f"{self.server} is a node of a cluster, which can't be followed; leave out "
+            advice = ", and repeat the copy with ", Hint("changed", True), " without writers"
+            raise SourceError(Message(cause, Hint("follow"), *advice))
+        nodes = self.server.nodes_of(topology.nodes, 1)
+        self._streams = [ReplicaStream(node, self._timeout) for node in nodes]
+        self._owners = owners_of(topology)
+
+    def _check_slots(self) -> None:
+        """Check that the snapshots of a cluster have the keys of each slot once.
+
+        Raises:
+            SourceError: slots have moved since ``open()``, or are moving.
+        """
+        nodes = [stream.server for stream in self._streams]
+        try:
+            topology = self.server.ask(self._timeout).topology
+            with ExitStack() as stack:
+                connections = self.server.open_nodes(nodes, self._timeout)
+                for connection in connections:
+                    stack.callback(connection.disconnect)
+                held = [slots_on(*each) for each in zip(nodes, connections, strict=True)]
+        except TransportError as error:
+            raise self._failed(error) from error
+        moving = any(each is not None and (each.importing or each.migrating) for each in held)
+        if moving or topology is None or owners_of(topology) != self._owners:
+            text = f"slots of the cluster at {self.server} moved while its nodes began their "
+            advice = "snapshots, so keys may be missing; copy again when it is stable, or omit "
+            raise SourceError(Message(text, advice, Hint("from_replica")))
 
     def _check_info(self) -> None:
         """Check that the user has permission for INFO, which returns the source's offset."""
         try:
-            [*iter_replies([("INFO", "replication")], server=self.server, timeout=self._timeout)]
+            server = self.server.any_node()
+            [*iter_replies([("INFO", "replication")], server=server, timeout=self._timeout)]
         except CommandError as error:
             advice = "to follow, allow it with ACL SETUSER ... +info"
             raise SourceError(f"{self.server}: {error.text} ({advice})") from error
 
     def _read(self) -> Generator[list[EntryRow], None, None]:
-        self.stream.open()
-        reader = RdbReader(
-            self.stream.read,
-            name=f"snapshot of {self.server}",
+        in_parallel(self._streams, ReplicaStream.open)
+        # A reader waits for the start of its snapshot, so all snapshots have begun.
+        readers = [self._reader(stream) for stream in self._streams]
+        if self._owners is not None:
+            self._check_slots()
+        for reader in readers:
+            while (batch := reader.batch()) is not None:
+                yield self.restorer.stored_rows(batch.values, batch.expires, batch.keys)
+            self._tell(reader)
+        with suppress(ValueError):
+            self.database = int(readers[0].aux.get(b"repl-stream-db", b"-1"))
+
+    def _reader(self, stream: ReplicaStream) -> RdbReader:
+        return RdbReader(
+            stream.read,
+            name=f"snapshot of {stream.server}",
             match=self._match,
             type=self._type,
             database=int(self.server.settings.get("db") or 0),
         )
-        while (batch := reader.batch()) is not None:
-            yield self.restorer.stored_rows(batch.values, batch.expires, batch.keys)
-        warn_of_functions(reader, self.server)
+
+    def _tell(self, reader: RdbReader) -> None:
+        """Log what a snapshot has and the target lacks."""
+        warn_of_functions(reader, reader.name)
         if reader.other_databases:
             keys = counted(reader.other_databases, "key")
             text = "%s: %s of other databases not copied%s"
             logging.getLogger("fastresp").warning(text, self.server, keys, OTHER_DATABASE)
-        with suppress(ValueError):
-            self.database = int(reader.aux.get(b"repl-stream-db", b"-1"))
+
+    def _failed(self, error: TransportError) -> SourceError:
+        return SourceError(f"can't read the source at {self.server}: {message_of(error)}")
 
     def close(self) -> None:
-        """Stop reading; close the connection, unless its commands are wanted."""
+        """Stop reading; close the connections, unless the commands are wanted."""
         if not self._follow:
-            self.stream.close()
+            for stream in self._streams:
+                stream.close()
         super().close()
+
+
+def owners_of(topology: Topology) -> list[Address | None]:
+    """Return the node of each slot."""
+    return [topology.nodes[each] if each >= 0 else None for each in topology.slots]
