@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,12 @@ import fastresp
 import fastresp.aio
 from fastresp.cli.demo.methods import debug_options
 from fastresp.encode.payload.restorer import Restorer
+from fastresp.encode.template import Template
 from fastresp.load.copying.changed_entries import ChangedEntries
+from fastresp.load.copying.server_entries import read_values
 from fastresp.server.local_server import LocalServer
+from fastresp.server.preflight import Requirements
+from fastresp.server.settings import Server
 from fastresp.sources.entries import Entries
 
 # Hashes whose fields expire: the target knows no such type.
@@ -249,6 +253,25 @@ def test_missing_keys_are_counted(
     assert report.gone > 0
     assert report.rows == target.dbsize() > 0
     assert "deleted or expired before reading" in str(report)
+
+
+def test_source_works_while_its_values_are_handled(
+    start_server: Callable[..., LocalServer],
+) -> None:
+    """The next values are requested before the first values are returned."""
+    server = start_server()
+    with redis.Redis.from_url(server.url) as client:
+        keys = [b"key:%d" % number for number in range(1000)]
+        client.mset(dict.fromkeys(keys, 1))
+        requested = Server(server.url, Requirements(reading=True))
+        template = Template("PEXPIRETIME {0}", "DUMP {0}")
+        with closing(read_values(requested, template, iter(keys), timeout=9)) as values:
+            taken = len(next(values)) // 2
+            deadline = time.monotonic() + 9
+            while client.info("commandstats")["cmdstat_dump"]["calls"] <= taken:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert taken + sum(len(each) for each in values) // 2 == len(keys)
 
 
 # Reads a key's expiry, before another client replaces the key.

@@ -45,11 +45,17 @@ def databases_of(server: Server, answers: Answers) -> frozenset[str]:
 
 
 class BatchCore(ReplyCore):
-    """Yields lists of replies: a step for each reply would take longer than reading it."""
+    """Yields lists of replies: a step for each reply would take longer than reading it.
+
+    The next commands are sent before a list is yielded. Otherwise, the server would have nothing to
+    do while the caller handles the list: it idled for a fifth of the time of a copy.
+    """
 
     def replies(self) -> Iterator[list[Any]]:
         replies = self.take()
         if replies:
+            if self.stream is not None and self.stream.lost is None:
+                self._send(self.stream)
             yield replies
 
 
