@@ -142,15 +142,20 @@ def _expires_ms(client: redis.Redis, key: bytes) -> int:
         return left if left < 0 else seconds * 1000 + fraction // 1000 + left
 
 
-def differences(source: dict[bytes, Any], target: dict[bytes, Any]) -> list[str]:
-    """Return what differs between the contents of two servers, one text per key."""
+def differences(
+    source: dict[bytes, Any], target: dict[bytes, Any], exact_ms: int = EXACT_MS
+) -> list[str]:
+    """Return what differs between the contents of two servers, one text per key.
+
+    Times of expiry may differ by ``exact_ms``.
+    """
     found = [f"{key!r} is missing" for key in source.keys() - target.keys()]
     found += [f"{key!r} is new" for key in target.keys() - source.keys()]
     for key in source.keys() & target.keys():
         (kind, at, value), (other_kind, other_at, other) = source[key], target[key]
         if kind == "stream" == other_kind:
             value, other = _common(value, other), _common(other, value)
-        if (kind, value) != (other_kind, other) or abs(at - other_at) > EXACT_MS:
+        if (kind, value) != (other_kind, other) or abs(at - other_at) > exact_ms:
             both = [f"{each!r:.200}" for each in ((kind, at, value), (other_kind, other_at, other))]
             found.append(f"{key!r}: {both[0]} != {both[1]}")
     return sorted(found)

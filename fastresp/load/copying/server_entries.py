@@ -120,7 +120,12 @@ class Track:
 class ServerEntries(Entries):
     """The keys of a server that match a pattern; in a cluster, the keys of all primaries.
 
-    A key that is created, deleted or changed meanwhile may be missing or outdated.
+    A key that is created, deleted or changed meanwhile may be missing or outdated. A key that is
+    replaced between PEXPIRETIME and DUMP has its new value with its old expiry. This is rare: a
+    server runs other clients' commands only after each 16 KB of this client's commands, or about
+    230 keys. In the reverse order, the copy could have the old value without an expiry, and keep
+    it forever. A copy with ``changed`` corrects both. MULTI would exclude both, but needs two more
+    commands for each key.
 
     Args:
         server: the server, or a node of a cluster.
