@@ -186,3 +186,29 @@ def test_ended_in_an_event_loop(two: Two, error: type[BaseException]) -> None:
     with pytest.raises(error):
         asyncio.run(copy())
     assert wait_for(lambda: not client.info("replication")["connected_slaves"])
+
+
+def test_a_failover_of_the_source(two: Two, start_server: StartServer, port: int) -> None:
+    """A replica that was promoted has the history of its primary."""
+    _, target, _, copied = two
+    primary, replica = start_server(*OPTIONS, "--port", str(port)), start_server(*OPTIONS)
+    with (
+        redis.Redis.from_url(primary.url) as client,
+        redis.Redis.from_url(replica.url) as promoted,
+    ):
+        promoted.execute_command("REPLICAOF", "127.0.0.1", port)
+        assert wait_for(lambda: promoted.info("replication")["master_link_status"] == "up")
+        client.rpush("list", 1)
+        follow(primary.url, target.url, checkpoint=NAME, until_lag=0)
+        client.rpush("list", 2)
+        assert client.wait(1, 4000) == 1
+        promoted.execute_command("REPLICAOF", "NO", "ONE")
+        promoted.rpush("list", 3)
+        resumed = fastresp.Checkpoint(NAME, resume=True)
+        report = follow(replica.url, target.url, checkpoint=resumed, until_lag=0)
+        assert (report.rows, report.followed) == (0, 2)
+        # The old primary has another history now.
+        client.rpush("list", 4)
+        with pytest.raises(fastresp.SourceError, match="no longer has the commands after"):
+            follow(primary.url, target.url, checkpoint=resumed, until_lag=0)
+        check_same(promoted, copied)

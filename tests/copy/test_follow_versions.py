@@ -151,29 +151,21 @@ def test_a_restored_value_that_the_target_can_not_keep() -> None:
     assert "field_ttl" in str(errors[0])
 
 
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        ("MOVE a 1", [b"c"]),
-        ("COPY a b DB 1", [b"a", b"c"]),
-        ("SWAPDB 1 2", [b"a", b"c"]),
-    ],
-)
-def test_commands_over_databases(
-    start_server: StartServer, command: str, expected: list[bytes]
-) -> None:
+def test_commands_over_databases(start_server: StartServer) -> None:
     source, target = start_server(*OPTIONS), start_server()
     with redis.Redis.from_url(source.url) as client, redis.Redis.from_url(target.url) as copied:
-        client.set("a", 1)
+        client.mset({"a": 1, "b": 1})
         with following(source, copied) as errors:
-            client.execute_command(*command.split())
+            client.move("a", 1)
+            client.copy("b", "d", destination_db=1)
+            client.execute_command("SWAPDB", 1, 2)
             with redis.Redis.from_url(f"{source.url}?db=3") as third:
                 third.mset({"d": 1, "e": 1})
                 third.move("d", 4)
                 third.flushdb()
             client.set("c", 1)
             client.wait(1, 4000)
-        assert (errors, sorted(copied.keys())) == ([], expected)
+        assert (errors, sorted(copied.keys())) == ([], [b"b", b"c"])
 
 
 def test_a_server_that_sends_other_arguments(server: LocalServer) -> None:
@@ -187,3 +179,37 @@ def test_a_server_that_sends_other_arguments(server: LocalServer) -> None:
         command = text.encode().split()
         with pytest.raises(fastresp.SourceError, match=f"the source ran {text.split()[0]} before"):
             applied._commands_of(command[0], command)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"+OK\r\n", b"-ERR no\r\n", b":1\r\n", b"*-1\r\n", b"*0\r\n", b"*1\r\n$-1\r\n", b"\n",
+        b"%1\r\n", b"*1\r\n$999999999999\r\n", b"*1000000000\r\n", b"*1\r\n" * 10_000,
+        b"*1\r\n$3\r\n\xff\xfe\xfd\r\n", b"*2\r\n$3\r\nSET\r\n:1\r\n",
+    ],
+)  # fmt: skip
+def test_a_server_that_sends_no_commands(client: redis.Redis, sent: bytes) -> None:
+    stream = ReplicaStream(Server(client), 5)
+    stream.commands.write(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n" + sent)
+    options = CopyOptions(server=client)
+    applied = Following(stream, options, fastresp.Report("socket"), None, 0, None)
+    with pytest.raises(fastresp.SourceError, match="the source"):
+        applied.run()
+    # No place is passed that the target does not have.
+    assert (client.get("a") == b"1") == (applied.report.offset > 0)
+
+
+def test_transactions_over_several_blocks(start_server: StartServer) -> None:
+    """A transaction that is larger than a block is applied as a whole."""
+    source, target = start_server(*OPTIONS), start_server()
+    with redis.Redis.from_url(source.url) as client, redis.Redis.from_url(target.url) as copied:
+        with following(source, copied) as errors:
+            transaction = client.pipeline(transaction=True)
+            for number in range(5):
+                transaction.set(f"key:{number}", "x" * 700_000).incr("n")
+            transaction.execute()
+            client.wait(1, 4000)
+        assert errors == []
+        assert (copied.get("n"), copied.dbsize()) == (b"5", 6)
+        assert copied.info("commandstats")["cmdstat_exec"]["calls"] == 1

@@ -13,7 +13,13 @@ from typing import Any
 
 import redis
 
-from ...outcome.errors import CheckpointError, FastrespError, LoadErrors, SourceError
+from ...outcome.errors import (
+    CheckpointError,
+    FastrespError,
+    LoadErrors,
+    ProtocolError,
+    SourceError,
+)
 from ...outcome.messages import Hint, Message, shown_reply, visible
 from ...outcome.report import Report
 from ...replies.iter_replies import iter_replies
@@ -169,11 +175,11 @@ class Following:
     def _apply(self, block: bytes, load: Loader) -> None:
         offset, database, asked = self._offset, self._database, False
         commands: list[list[bytes]] = []
-        self._reader.feed(block)
-        self._sizes.feed(block)
         try:
+            self._reader.feed(block)
+            self._sizes.feed(block)
             for command, raw in zip(self._reader.take(), self._sizes.take(), strict=True):
-                self._read += len(raw)  # type: ignore[arg-type]  # an error reply is refused below
+                self._read += len(raw) if isinstance(raw, bytes) else 0  # an error is refused below
                 name = self._name_of(command)
                 if name == b"REPLCONF":  # GETACK, for WAIT at the source
                     asked = True
@@ -181,6 +187,9 @@ class Following:
                     commands += self._commands_of(name, command)
                 if self._transaction is None:
                     offset, database = self._read, self._database
+        except ProtocolError as error:
+            text = f"after replication offset {self._read:,}, the source at {self._stream.server} "
+            raise SourceError(f"{text}sent what is no command: {error.args[0]}") from error
         finally:  # if a command can't be applied, send the commands before it
             self._send(commands, load, offset, database)
             self._offset = offset
@@ -229,22 +238,23 @@ class Following:
         Raises:
             SourceError: there are none.
         """
+        shown = name.decode(errors="backslashreplace")
         if self._database < 0:
-            raise self._refusal(f"{name.decode()} in an unknown database")
+            raise self._refusal(f"{shown} in an unknown database")
         if self._database != self._wanted:
             self._tell("commands of other databases")
         elif name in NOT_OF_KEYS:
-            self._tell(f"{name.decode()} commands, which change no keys,")
+            self._tell(f"{shown} commands, which change no keys,")
             return []
         try:
             ours = in_database(name, command, self._database, self._wanted)
             commands = self._commands.translated(ours) if ours else None if ours is None else []
         except SourceError as error:
-            raise self._refusal(name.decode(), error.args[0]) from error
+            raise self._refusal(shown, error.args[0]) from error
         except (ValueError, IndexError):  # a server does not send such arguments
             commands = None
         if commands is None:
-            raise self._refusal(name.decode())
+            raise self._refusal(shown)
         return commands
 
     def _tell(self, what: str) -> None:
