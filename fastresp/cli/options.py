@@ -203,6 +203,12 @@ listen = mode_option(
     "`10.0.0.5` or `10.0.0.5:7000`.",
     show_default="the address that reaches the server, and a free port",
 )
+announce = mode_option(
+    "--announce",
+    "ADDRESS",
+    "With `replicate`, the address that the server connects to, if it is another one: "
+    "`--listen 0.0.0.0:7000 --announce nat.example:7000`.",
+)
 merge_items = mode_option(
     "--merge-items",
     "N",
@@ -353,7 +359,7 @@ rows = together(
 )  # fmt: skip
 sending = together(
     server, connections, rate_limit, timeout, transport, mode, merge_items, merge_bytes, exists,
-    max_payload_bytes, listen, on_error, max_errors, rejects,
+    max_payload_bytes, listen, announce, on_error, max_errors, rejects,
 )  # fmt: skip
 copy_checkpoints = together(checkpoint, resume, checkpoint_clear)
 copied = together(

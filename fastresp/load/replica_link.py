@@ -100,6 +100,7 @@ class ReplicaLink:
         host: the address to listen on.
         port: the port; 0 for any free port.
         timeout: seconds without progress after which to give up; None to wait forever.
+        announced: the host and port that the server connects to; empty and 0 if they are the same.
 
     Attributes:
         host, port: the address that the server connects to.
@@ -113,7 +114,9 @@ class ReplicaLink:
         TransportError: the address can't be used.
     """
 
-    def __init__(self, host: str, port: int, timeout: float | None) -> None:
+    def __init__(
+        self, host: str, port: int, timeout: float | None, announced: tuple[str, int] = ("", 0)
+    ) -> None:
         self.size = self.received = 0
         self.complete = self.loaded = self.interrupted = False
         self._timeout = timeout
@@ -127,7 +130,9 @@ class ReplicaLink:
         self._sending = threading.Lock()
         self._closed = threading.Event()
         self._listener: socket.socket | None = _listening(host, port)
-        self.host, self.port = self._listener.getsockname()[:2]
+        host, port = self._listener.getsockname()[:2]
+        self.host, self.port = announced[0] or host, announced[1] or port
+        self._option = "announce" if announced[0] else "listen"
         on_fork(self, ReplicaLink.close)
 
     def interrupt(self) -> None:
@@ -284,7 +289,7 @@ class ReplicaLink:
             f"the server did not connect to {self.host}:{self.port} within {self._timeout:g} s"
             f"{refused}; check firewalls, and name an address of this machine that the server can "
             "reach with ",
-            Hint("listen", ...),
+            Hint(self._option, ...),
         )
 
     @property

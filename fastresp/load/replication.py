@@ -215,7 +215,8 @@ class Replication(Transport):
         replica, (host, port) = self._replica, self._mode.address
         self._started = time.monotonic()
         host = host or replica.local_address
-        link = self._link = ReplicaLink(host, port, self._options.timeout)
+        announced = self._mode.announced
+        link = self._link = ReplicaLink(host, port, self._options.timeout, announced)
         replica.attach(link.host, link.port)
         link.accept(replica.replication_id)
         version = min(self._format.rdb_version, max(RDB_VERSIONS))

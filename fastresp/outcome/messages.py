@@ -59,6 +59,8 @@ GROUPED = {
     "merge_bytes": ("mode", "Merge", "bytes"),
     "exists": ("mode", "Serialize", "exists"),
     "max_payload_bytes": ("mode", "Serialize", "max_bytes"),
+    # Before "listen", which depends on it.
+    "announce": ("mode", "Replicate", "announce"),
     "listen": ("mode", "Replicate", "listen"),
 }
 

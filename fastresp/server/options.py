@@ -29,6 +29,7 @@ LIMIT = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{0,15})?)\s*([kKmMgGtT]?)(i?)[bB](
 # Mb and Gb usually mean bits.
 BITS = re.compile(r"[KMGT]i?b")
 # An address and, optionally, a port; an IPv6 address with a port is in brackets.
+ANY_HOST = ("0.0.0.0", "::")
 LISTEN = re.compile(r"(?:(?P<host>[^\s:\[\]]+)|\[(?P<ipv6>[^\s\[\]]+)\])(?::(?P<port>[0-9]{1,5}))?")
 POWERS = ("", "k", "m", "g", "t")
 # Assumed size of a command, to convert commands per second to bytes per second.
@@ -193,29 +194,46 @@ class Replicate:
         listen: the address of this machine to which the server connects, such as
             ``"10.0.0.5"`` or ``"10.0.0.5:7000"``; None for this machine's own address in its
             connection to the server. Without a port, the system chooses one.
+        announce: the address that the server connects to, if it is another one, for example because
+            a container publishes the port. ``listen`` may then be ``"0.0.0.0:7000"``. Without a
+            port, it is the port of ``listen``.
 
     Raises:
-        ValueError: ``listen`` is not an address.
+        ValueError: ``listen`` or ``announce`` is not an address.
     """
 
     listen: str | None = None
+    announce: str | None = None
 
     def __post_init__(self) -> None:
-        valid = self.listen is None or (
-            isinstance(self.listen, str)
-            and LISTEN.fullmatch(self.listen) is not None
-            and self.address[0] not in ("0.0.0.0", "::")
-        )
-        example = "an address that the server can connect to, such as '10.0.0.5:7000'"
-        _check("listen", self.listen, valid, example)
+        reached = "an address that the server can connect to, such as '10.0.0.5:7000'"
+        listens_everywhere = _address(self.listen)[0] in ANY_HOST
+        valid = _is_address(self.listen) and not (listens_everywhere and self.announce is None)
+        _check("listen", self.listen, valid, reached)
+        valid = _is_address(self.announce) and _address(self.announce)[0] not in ANY_HOST
+        _check("announce", self.announce, valid, reached)
 
     @property
     def address(self) -> tuple[str, int]:
-        """The host, empty to choose one, and the port, 0 to choose one."""
-        found = LISTEN.fullmatch(self.listen or "")
-        if found is None:
-            return "", 0
-        return found["host"] or found["ipv6"], int(found["port"] or 0)
+        """The host to listen on, empty to choose one, and the port, 0 to choose one."""
+        return _address(self.listen)
+
+    @property
+    def announced(self) -> tuple[str, int]:
+        """The host and port that the server connects to; empty and 0 if they are the same."""
+        return _address(self.announce)
+
+
+def _is_address(address: object) -> bool:
+    return address is None or (isinstance(address, str) and LISTEN.fullmatch(address) is not None)
+
+
+def _address(address: object) -> tuple[str, int]:
+    """Return the host and port of an address; empty and 0 if they are not set."""
+    found = LISTEN.fullmatch(address) if isinstance(address, str) else None
+    if found is None:
+        return "", 0
+    return found["host"] or found["ipv6"], int(found["port"] or 0)
 
 
 Mode: TypeAlias = (

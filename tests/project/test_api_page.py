@@ -32,7 +32,7 @@ INTERNAL = {
     "FastrespError": "hints message",
     "Hashes": "begin count with_ttl",
     "ProtocolError": "message",
-    "Replicate": "address",
+    "Replicate": "address announced",
     "RedisCli": "connecting finishing flush kill limited made running stop writing",
     "Report": "behind count_error message uncount_error",
     "RespFile": "blocks check fraction summary",
