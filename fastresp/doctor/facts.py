@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 
+from ..server.answers import primary_down
 from ..server.reply_parser import fields_of, parse_info, stats_of
 from ..server.settings import Server
 from .connections import StateReader, text_of, usable_socket
@@ -159,6 +160,7 @@ class Facts:
         local_ports: number of local ports for outgoing connections.
         unread: the server's error replies to refused commands, by the first word of the command.
         moving: slots that are being moved to or from a node of a cluster.
+        primary_down: whether the server is a replica whose primary can't be reached.
     """
 
     place: str
@@ -178,6 +180,7 @@ class Facts:
     local_ports: int = 0
     unread: Mapping[str, str] = field(default_factory=dict)
     moving: Sequence[int] = ()
+    primary_down: bool = False
 
     def number(self, name: str) -> float | None:
         """Return a field of INFO as a number; None if it is missing or not a number."""
@@ -253,6 +256,7 @@ def read_facts(
     now = int(info.get("server_time_usec", 0)) / 1e6 or time.time()
     return Facts(
         place=str(server),
+        primary_down=primary_down(info),
         way="unix" if raw.family == socket.AF_UNIX else "tls" if server.tls else "tcp",
         local=local,
         hiredis="hiredis" in DefaultParser.__name__.lower(),

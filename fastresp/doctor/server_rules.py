@@ -293,10 +293,18 @@ def replica(found: Findings) -> Verdict | None:
         return None
     primary = f"{facts.info.get('master_host')}:{facts.info.get('master_port')}"
     link = facts.info.get("master_link_status", "up")
+    figure = f"replica of {primary}; the link to it is {link}"
+    if facts.primary_down:
+        return Verdict(
+            "is-replica", "problem", "This server is a replica, and its primary can't be reached",
+            figure,
+            "If a load with mode=\"replicate\" was killed, or the primary will not return: "
+            "REPLICAOF NO ONE.",
+            "the server accepts writes", REPLICATION,
+        )  # fmt: skip
     return Verdict(
         "is-replica", "note" if watched and link == "up" else "problem",
-        "This server is a replica: load into its primary",
-        f"replica of {primary}; the link to it is {link}",
+        "This server is a replica: load into its primary", figure,
         f"Load into its primary, {primary}.",
         "the load succeeds", REPLICATION,
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,8 +19,8 @@ from .preflight import Rejection, Requirements, preflight
 from .reply_parser import fields_of, parse_info, texts_of
 
 __all__ = [
-    "Answers", "ClosedAt", "ask", "ask_topology", "is_clustered", "replica_advice",
-    "tell_unknown",
+    "Answers", "ClosedAt", "ask", "ask_topology", "is_clustered", "primary_down",
+    "replica_advice", "tell_unknown",
 ]  # fmt: skip
 
 # The minimum proto-max-bulk-len of a server. Source: config.c.
@@ -235,13 +235,19 @@ def replica_advice(info: dict[str, str]) -> str:
     listens. While such a load runs, nobody listens either, but the server receives data.
     """
     host, port = info.get("master_host"), info.get("master_port")
-    down = info.get("master_link_status") == "down" and info.get("master_sync_in_progress") == "0"
-    if down and host and port and not _listens(host, port):
+    if primary_down(info):
         return (
             f"its primary {host}:{port} can't be reached, so a load by replication may have been "
             "killed; if so, send the replica REPLICAOF NO ONE"
         )
     return f"load into its primary {host}:{port}"
+
+
+def primary_down(info: Mapping[str, str]) -> bool:
+    """Return whether the primary of a replica with these fields of INFO can't be reached."""
+    host, port = info.get("master_host"), info.get("master_port")
+    down = info.get("master_link_status") == "down" and info.get("master_sync_in_progress") == "0"
+    return bool(down and host and port and not _listens(host, port))
 
 
 def _listens(host: str, port: str) -> bool:

@@ -127,7 +127,8 @@ class TestMeasured:
         assert changes(found) == {"is-replica"} and "the link to it is down" in str(found.verdicts)
         found = doctor(replica.url)
         assert changes(found) == {"is-replica"}
-        assert f"127.0.0.1:{port}" in verdict(found, "is-replica").advice
+        assert f"127.0.0.1:{port}" in verdict(found, "is-replica").figure
+        assert "REPLICAOF NO ONE" in verdict(found, "is-replica").advice
         assert found.measured is not None
         assert found.measured.reading_only == "the server is a replica"
 

@@ -29,6 +29,7 @@ import fastresp
 import fastresp.aio
 from fastresp import EncodeError, Replicate, TransportError, TransportTimeout
 from fastresp.cli.app import app
+from fastresp.doctor import doctor
 from fastresp.load import rdb_file
 from fastresp.load.replica import Replica
 from fastresp.server.local_server import LocalServer
@@ -45,7 +46,7 @@ def rows(number: int = 5000, size: int = 10) -> Iterator[dict[str, Any]]:
 @pytest.fixture
 def target(start_server: Callable[..., LocalServer]) -> Iterator[redis.Redis]:
     """A client of a server of the test's own, which must be a primary at the end."""
-    options = ("--enable-debug-command", "yes", "--masterauth", "secret")
+    options = ("--enable-debug-command", "yes", "--masteruser", "u", "--masterauth", "secret")
     server = start_server(*options)
     with redis.Redis.from_url(server.url) as client:
         client.server = server  # type: ignore[attr-defined]
@@ -329,6 +330,8 @@ def test_replicas_of_a_killed_load_are_recognised(target: redis.Redis, mode: Any
     target.replicaof("127.0.0.1", free_port())
     with pytest.raises(TransportError, match=f"is a read-only replica; {LEFT_OVER}"):
         replicate(target, rows(), mode=mode)
+    found = {each.code: each for each in doctor(url_of(target)).verdicts}["is-replica"]
+    assert "primary can't be reached" in found.title and "REPLICAOF NO ONE" in found.advice
     target.config_set("replica-read-only", "no")
     with pytest.raises(TransportError, match=f"it is a replica; {LEFT_OVER}, or use mode="):
         replicate(target, rows())
@@ -405,6 +408,22 @@ def test_addresses(target: redis.Redis) -> None:
     with pytest.raises(TransportError, match=r"name an address of this machine with "):
         replicate(target, rows(), mode=Replicate("192.0.2.1"))
     assert replicate(target, rows(), mode=Replicate("localhost")).keys == 5000
+
+
+def test_announced_addresses(target: redis.Redis) -> None:
+    """The server connects to the announced address, and the load listens on all others."""
+    port, closed = free_port(), free_port()
+    mode = Replicate(f"0.0.0.0:{port}", announce="localhost")
+    assert replicate(target, rows(), mode=mode).keys == 5000
+    target.flushall()
+    mode = Replicate(f"127.0.0.1:{port}", announce=f"127.0.0.1:{closed}")
+    with pytest.raises(
+        TransportTimeout, match=rf"did not connect to 127.0.0.1:{closed} .*announce="
+    ):
+        replicate(target, rows(), mode=mode, timeout=0.5)
+    for wrong in ("0.0.0.0:7000", "a b", 7):
+        with pytest.raises(ValueError, match="announce must be an address that the server can"):
+            Replicate(announce=wrong)  # type: ignore[arg-type]
 
 
 # The server stays empty, and is a primary again.
@@ -607,6 +626,7 @@ def test_command_line(target: redis.Redis, tmp_path: Path) -> None:
         (["--dry-run"], "its database 0 has 2 keys", 1),
         ([], "or use --mode serialize (nothing was loaded)", 3),
         (["--listen", "::"], "--listen must be an address", 64),
+        (["--announce", "::"], "--announce must be an address", 64),
         (["--connections", "2"], "--connections can't be used with --mode replicate", 64),
     ):
         result = CliRunner().invoke(app, [*words, *options])
