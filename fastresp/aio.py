@@ -273,6 +273,7 @@ async def copy(
     rejects: Rejects = None,
     rate_limit: RateLimit = None,
     connections: int = 1,
+    max_payload_bytes: int | None = None,
     timeout: float | None = 30.0,
     progress: Progress = None,
     retry: Literal["never", "idempotent", "always"] | None = None,

@@ -58,10 +58,10 @@ def copy(source: str, target: str, log: str, yes: bool, as_json: bool, **values:
     end the copy with Ctrl-C when it is 0 bytes behind, or with `--until-lag 0`.
     """
     with json_log(log == "json") as lines, ending(as_json=as_json, log=lines) as end:
-        exists = values.pop("exists")  # of the copy, not of serialised loads
-        differences = difference_target(values.pop("differences"), as_json=as_json)
-        arguments = grouped(load_arguments(values, as_json))
-        arguments |= {"exists": exists, "differences": differences}
+        # These options of copies are not those for serialised loads.
+        own = {name: values.pop(name) for name in ("exists", "max_payload_bytes")}
+        own["differences"] = difference_target(values.pop("differences"), as_json=as_json)
+        arguments = grouped(load_arguments(values, as_json)) | own
         kept = CopyOptions.of({"target": target, **arguments}).progress_kept
         if arguments["delete"] and not yes:
             arguments["delete"] = asking(end)

@@ -304,6 +304,13 @@ kind = copy_option(
     "--type", "T", "Copy only keys of this type, such as `hash`, `stream` or a module's type."
 )
 rename = copy_option("--rename", "R", "Replace a prefix of keys: `'old:* -> new:*'`.")
+copy_max_payload_bytes = copy_option(
+    "--max-payload-bytes",
+    "N",
+    "Keys that use more memory than N bytes are read and written in parts.",
+    type=COUNT,
+    show_default="32 MiB",
+)
 copy_exists = copy_option(
     "--exists",
     "E",
@@ -363,8 +370,8 @@ sending = together(
 )  # fmt: skip
 copy_checkpoints = together(checkpoint, resume, checkpoint_clear)
 copied = together(
-    match, kind, database, rename, copy_exists, changed, delete, field_ttl, from_replica, follow,
-    until_lag,
+    match, kind, database, rename, copy_exists, changed, delete, field_ttl, copy_max_payload_bytes,
+    from_replica, follow, until_lag,
 )  # fmt: skip
 copy_target = together(connections, rate_limit, timeout, on_error, max_errors, rejects)
 resending = together(retry_in_doubt, durable, import_source, wait_index, index_backlog)

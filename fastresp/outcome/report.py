@@ -153,6 +153,9 @@ class Report(Displayed):
         converted: number of values that ``copy()`` converted, since the target does not know their
             encoding.
         expiries_dropped: number of fields of hashes whose time to live ``copy()`` dropped.
+        in_parts: number of keys that ``copy()`` read and wrote in parts.
+        by_value: why ``copy()`` read values with the commands of their types instead of DUMP; empty
+            if it used DUMP.
         followed: number of commands of the source that ``copy(follow=True)`` applied.
         offset: the replication offset up to which ``copy(follow=True)`` applied these commands;
             None without ``follow``.
@@ -203,6 +206,8 @@ class Report(Displayed):
     unchanged: int = 0
     converted: int = 0
     expiries_dropped: int = 0
+    in_parts: int = 0
+    by_value: str = ""
     followed: int = 0
     offset: int | None = None
     lag_bytes: int | None = None
@@ -341,6 +346,10 @@ class Report(Displayed):
             lines.append(
                 Message(f"{dropped} to live of fields dropped (", Hint("field_ttl", "drop"), ")")
             )
+        if self.in_parts:
+            lines.append(f"{counted(self.in_parts, 'key')} read and written in parts")
+        if self.by_value:
+            lines.append(f"values read by the commands of their types, not DUMP: {self.by_value}")
         if self.offset is not None:
             commands = counted(self.followed, "later command")
             lines.append(f"{commands} applied, to replication offset {self.offset:,}{self.behind}")

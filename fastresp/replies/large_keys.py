@@ -15,13 +15,14 @@ from ..server.settings import Server
 from ..transports.ledger import MAX_S
 from .unresolved import refusal_of
 
-__all__ = ["LargeKeyReader", "entries_of"]
+__all__ = ["LargeKeyReader", "entries_of", "next_count"]
 
 # Each further request is for about MORE_BYTES bytes, and at most MAX_ENTRIES entries.
 MAX_ENTRIES = 10_000
 MORE_BYTES = 1 << 20
 # The maximum number of redirections of a request. Source: RedisClusterRequestTTL of redis-py.
 MAX_REDIRECTS = 16
+WRONGTYPE = "WRONGTYPE "
 
 
 class LargeKeyReader:
@@ -32,7 +33,7 @@ class LargeKeyReader:
 
     Args:
         server: the server, or a node of a cluster.
-        command: LRANGE, SSCAN, ZSCAN or XRANGE; None if all keys have a single value.
+        command: LRANGE, SSCAN, ZSCAN or XRANGE; None if only ``request()`` is used.
         timeout: seconds to wait for each reply, and for a new owner of a lost node's slots. None
             means no limit for replies, and 30 seconds for a new owner.
     """
@@ -71,8 +72,8 @@ class LargeKeyReader:
         else:
             at = None  # the node that sent these entries is unknown
         while at != b"0":
-            (after, more), now = self._request(
-                key, at or b"0", "COUNT", _next_count(len(entries), _size(entries))
+            (after, more), now = self._more(
+                key, at or b"0", "COUNT", next_count(len(entries), _size(entries))
             )
             if self._view.topology is not None and at is not None and now is not over:
                 at = None
@@ -84,8 +85,8 @@ class LargeKeyReader:
         """Yield the rest of a list in parts; ``items`` is its first part, which was read before."""
         start, count = 0, 0
         while items and len(items) >= count:
-            start, count = start + len(items), _next_count(len(items), _size(items))
-            items, _ = self._request(key, start, start + count - 1)
+            start, count = start + len(items), next_count(len(items), _size(items))
+            items, _ = self._more(key, start, start + count - 1)
             yield items
 
     def rest_of_stream(
@@ -94,15 +95,27 @@ class LargeKeyReader:
         """Yield, in parts, the entries of a stream that follow ``entries``, the first part."""
         count = 0
         while entries and len(entries) >= count:
-            count = _next_count(
-                len(entries), sum(len(each[0]) + _size(each[1]) for each in entries)
-            )
-            reply, _ = self._request(key, b"(" + entries[-1][0], "+", "COUNT", count)
+            count = next_count(len(entries), sum(len(each[0]) + _size(each[1]) for each in entries))
+            reply, _ = self._more(key, b"(" + entries[-1][0], "+", "COUNT", count)
             entries = entries_of(reply)
             yield entries
 
-    def _request(self, key: bytes, *arguments: Any) -> tuple[Any, Any]:
-        """Send a request to the node of a key; return the reply, and the connection."""
+    def _more(self, key: bytes, *arguments: Any) -> tuple[Any, Any]:
+        """Request more entries; if the key has changed its type, the reply has no entries."""
+        try:
+            return self.request(key, self._command, key, *arguments)
+        except CommandError as error:
+            if not error.text.startswith(WRONGTYPE):
+                raise
+            return ([] if self._command in ("LRANGE", "XRANGE") else (b"0", [])), None
+
+    def request(self, key: bytes, *command: Any) -> tuple[Any, Any]:
+        """Send a command to the node of a key; return the reply, and the connection.
+
+        Raises:
+            CommandError: the server refuses the command.
+            TransportError: the server can't be reached.
+        """
         from redis import RedisError
         from redis.crc import key_slot
 
@@ -111,13 +124,15 @@ class LargeKeyReader:
         while True:
             node = self._view.node_of(key_slot(key))
             try:
-                return self._redirected(node, key, *arguments)
+                return self._redirected(node, *command)
             except CommandError as error:
+                if error.text.startswith(WRONGTYPE):
+                    raise
                 message = f"the last reply was: {error.text}"
                 refusal = refusal_of(error.text)
                 may_pass = refusal is not None and refusal.may_pass
                 if self._view.topology is None or not may_pass:
-                    raise CommandError(f"{self._command}: {error.text}") from error
+                    raise CommandError(f"{command[0]}: {error.text}") from error
             except LostData:
                 raise
             except (RedisError, OSError) as error:
@@ -133,11 +148,11 @@ class LargeKeyReader:
             with suppress(TransportError):
                 self._view.look()
 
-    def _redirected(self, node: Address | None, key: bytes, *arguments: Any) -> tuple[Any, Any]:
+    def _redirected(self, node: Address | None, *command: Any) -> tuple[Any, Any]:
         """Send a request to a node, and follow redirections."""
         asks = False
         for _ in range(MAX_REDIRECTS):
-            reply, connection = self._send(node, key, *arguments, asks=asks)
+            reply, connection = self._send(node, *command, asks=asks)
             if not isinstance(reply, CommandError):
                 return reply, connection
             to = self._connected(node)[0].redirect(reply.text)
@@ -151,13 +166,8 @@ class LargeKeyReader:
             "with redis-cli --cluster check)"
         )
 
-    def _send(
-        self, node: Address | None, key: bytes, *arguments: Any, asks: bool
-    ) -> tuple[Any, Any]:
-        """Send a request to a node; return the reply, which may be an error, and the connection.
-
-        If the key has changed its type, the reply has no entries.
-        """
+    def _send(self, node: Address | None, *command: Any, asks: bool) -> tuple[Any, Any]:
+        """Send a command to a node; return the reply, which may be an error, and the connection."""
         from redis import RedisError, ResponseError
         from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainError
 
@@ -168,11 +178,9 @@ class LargeKeyReader:
             if asks:
                 connection.send_command("ASKING")
                 connection.read_response()
-            connection.send_command(self._command, key, *arguments)
+            connection.send_command(*command)
             return connection.read_response(), connection
         except ResponseError as error:
-            if str(error).startswith("WRONGTYPE "):
-                return ([] if self._command in ("LRANGE", "XRANGE") else (b"0", [])), connection
             return CommandError(f"{names.get(type(error), '')}{error}"), connection
         except (RedisError, OSError) as error:
             connection.disconnect()
@@ -207,7 +215,7 @@ def _size(texts: list[bytes]) -> int:
     return sum(map(len, texts))
 
 
-def _next_count(count: int, size: int) -> int:
+def next_count(count: int, size: int) -> int:
     """Return the number of entries to request next, after ``count`` entries of ``size`` bytes."""
     average = size / max(count, 1)
     return max(1, min(MAX_ENTRIES, int(MORE_BYTES / max(average, 1))))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..encode.payload.serialized_chunk import LaneSplitter
     from ..encode.payload.serializer import Serializer
 
-__all__ = ["Chunks"]
+__all__ = ["PAYLOAD_BYTES", "Chunks"]
 
 
 # The defaults of Merge: a server runs a command of this size within 1 ms.

@@ -54,6 +54,16 @@ class Entries:
         """Set a function that is called with each row, and returns the row."""
         self._note = note
 
+    @property
+    def watched(self) -> bool:
+        """Whether ``note()`` was called."""
+        return self._note is not None
+
+    def watch(self, row: EntryRow) -> None:
+        """Show a key that is not among the rows; its payload is a digest of 8 bytes."""
+        if self._note is not None:
+            self._note(row)
+
     def __iter__(self) -> Iterator[EntryRow]:
         self._reading = self._checked()
         rows = chain.from_iterable(self._reading)

@@ -230,14 +230,6 @@ def test_source_that_is_down(target: redis.Redis, port: int) -> None:
         fastresp.copy(f"redis://127.0.0.1:{port}", target)
 
 
-def test_permission_for_dump(start_server: Callable[..., LocalServer], target: redis.Redis) -> None:
-    server = start_server()
-    with redis.Redis.from_url(server.url) as client:
-        client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+@all", "-dump")
-    with pytest.raises(fastresp.SourceError, match="'dump'"):
-        fastresp.copy(f"unix://reader:x@{server.socket}", target)
-
-
 def test_missing_keys_are_counted(
     start_server: Callable[..., LocalServer], target: redis.Redis
 ) -> None:

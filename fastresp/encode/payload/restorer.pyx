@@ -45,6 +45,7 @@ cdef class Restorer:
             Only the first UNIQUE_KEYS keys are remembered.
 
     Attributes:
+        version: the RDB version of the target.
         error: the SourceError of the key after the last row; None if there is no error.
         gone: the number of keys that no longer existed when they were read, or have expired since.
             RESTORE of an expired key would delete the key of the target.
@@ -57,7 +58,7 @@ cdef class Restorer:
     cdef readonly Py_ssize_t converted
     cdef Converter converter
     cdef Keys keys                      # of the rows so far; None to allow a key twice
-    cdef int version
+    cdef readonly int version           # the RDB version of the target
     cdef long long now                  # when the last rows were requested, in ms since 1970
     cdef bytes old
     cdef bytes new
@@ -150,7 +151,8 @@ cdef class Restorer:
             key = self.renamed(key)
         return key, 0 if expiry < 0 else expiry, payload
 
-    cdef bytes renamed(self, bytes key):
+    cpdef bytes renamed(self, bytes key):
+        """Return the key in the target."""
         if key.startswith(self.old):
             return self.new + key[len(self.old):]
         if key.startswith(self.new):

@@ -16,6 +16,7 @@ from ...server.preflight import Requirements
 from ...server.settings import Server, ServerLike, as_server
 from ...sources.entries import Entries, EntryRow, in_parts
 from .server_entries import DUMP, read_values
+from .verification import different_part
 
 __all__ = ["ChangedEntries"]
 
@@ -76,7 +77,9 @@ class ChangedEntries(Entries):
         with closing(read_values(self._target, self._template, keys, self._timeout)) as values:
             replies = chain.from_iterable(values)
             pairs = zip(rows, replies, replies, strict=True)
-            return [row for row, *stored in pairs if not is_equal(row, *stored)]
+            # The encoding of a value that was read without DUMP may be another one.
+            exact = not getattr(self._entries, "by_value", "")
+            return [row for row, *stored in pairs if not is_equal(row, *stored, exact=exact)]
 
     def close(self) -> None:
         """Stop reading."""
@@ -84,8 +87,13 @@ class ChangedEntries(Entries):
         self._entries.close()
 
 
-def is_equal(row: EntryRow, expiry: Any, payload: Any) -> bool:
+def is_equal(row: EntryRow, expiry: Any, payload: Any, *, exact: bool = True) -> bool:
     """Return whether the target has the payload and the expiry of a row.
+
+    Args:
+        row: the row.
+        expiry, payload: the replies of the target.
+        exact: whether a payload with an equal value in another encoding is another one.
 
     Raises:
         CommandError: the key can't be read.
@@ -95,5 +103,6 @@ def is_equal(row: EntryRow, expiry: Any, payload: Any) -> bool:
             raise reply
     if type(payload) is not bytes or type(expiry) is not int:
         return False
-    value = payload[:-FOOTER_BYTES]
-    return value == row[2][:-FOOTER_BYTES] and max(expiry, 0) == row[1]
+    value, wanted = payload[:-FOOTER_BYTES], row[2][:-FOOTER_BYTES]
+    same = value == wanted or (not exact and different_part(wanted, value) is None)
+    return same and max(expiry, 0) == row[1]

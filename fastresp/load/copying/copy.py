@@ -34,6 +34,7 @@ from .changed_entries import ChangedEntries
 from .deleting import Delete, Deleting
 from .dry_run import PlannedCopy, plan_copy
 from .following import Following, StoredFollowing
+from .in_parts import InParts
 from .options import CopyOptions
 from .replica_entries import ReplicaEntries
 from .server_entries import ServerEntries, databases_of
@@ -71,11 +72,11 @@ class Copying(Feature):
     def ended(self, load: Load) -> Steps[None]:
         yield from ()
         self._entries.close()
-        load.report.unchanged = self._entries.unchanged
+        load.report.unchanged += self._entries.unchanged
         if self._restorer is not None:
-            load.report.gone = self._restorer.gone
+            load.report.gone += self._restorer.gone
             load.report.converted = self._restorer.converted
-            load.report.expiries_dropped = self._restorer.expiries_dropped
+            load.report.expiries_dropped += self._restorer.expiries_dropped
 
 
 def copying(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[Report]:
@@ -118,6 +119,9 @@ def _copy_and_follow(
 
 def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Report]:
     more: list[Feature] = []
+    in_parts = None
+    if isinstance(entries, ServerEntries):
+        in_parts = InParts(entries, options)
     if options.delete:
         if not isinstance(entries, ServerEntries):
             text = " needs a server as the source, and SCAN"
@@ -134,7 +138,12 @@ def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Re
         chosen = {name: getattr(options, name) for name in ("match", "type", "db", "rename")}
         stored = StoredCopy(options.progress_kept, options.server, chosen, options.timeout)
         more.append(CopyCheckpoint(entries, stored))
-    return loading(chunks, choose, *more)
+    if in_parts is None:
+        return (yield from loading(chunks, choose, *more))
+    # Last: keys are copied in parts before a checkpoint says so.
+    report = yield from loading(chunks, choose, *more, in_parts)
+    in_parts.check(report)
+    return report
 
 
 def _entries(source: CopySource, options: CopyOptions) -> Entries:
@@ -145,7 +154,7 @@ def _entries(source: CopySource, options: CopyOptions) -> Entries:
         return SnapshotEntries(source, match, kind, options.db or 0)
     if options.from_replica:
         return ReplicaEntries(source, match, kind, timeout, options.follow, options.db)
-    return ServerEntries(source, match, kind, timeout, options.db)
+    return ServerEntries(source, match, kind, timeout, options.db, options.limit)
 
 
 def _copy_and_verify(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[Report]:
@@ -197,7 +206,17 @@ def planning(source: CopySource, options: CopyOptions) -> Steps[Report]:
     if isinstance(source, os.PathLike) or is_snapshot(source):
         text = " needs a server as the source; fastresp inspect shows what the file contains"
         raise ValueError(Message(Hint("dry_run", True), text))
-    names = "match", "type", "db", "exists", "from_replica", "timeout", "restorer", "renamed"
+    names = (
+        "match",
+        "type",
+        "db",
+        "exists",
+        "from_replica",
+        "timeout",
+        "limit",
+        "restorer",
+        "renamed",
+    )
     chosen = {name: getattr(options, name) for name in names}
     plan = PlannedCopy(
         source=source, target=options.server, check_same=options.check_same_database, **chosen
@@ -232,6 +251,7 @@ def copy(
     rejects: Rejects = None,
     rate_limit: RateLimit = None,
     connections: int = 1,
+    max_payload_bytes: int | None = None,
     timeout: float | None = 30.0,
     progress: Progress = None,
     retry: Literal["never", "idempotent", "always"] | None = None,
@@ -243,7 +263,8 @@ def copy(
     Source and target may be single servers or clusters of different versions. Keys are found with
     SCAN, read with DUMP, and written with RESTORE. A value is passed on as the source stores it,
     with a version that the target accepts. If the target does not know the value's encoding, the
-    value is converted.
+    value is converted. If the source refuses DUMP, or returns other payloads than Redis, values are
+    read with the commands of their types, such as HSCAN; the report says so.
 
     SCAN is no snapshot: keys that are written to during the copy may be outdated in the target, and
     keys that are created meanwhile may be missing. SCAN may also return a key twice, for example
@@ -303,6 +324,12 @@ def copy(
             10,000.
         on_error, max_errors, rejects, rate_limit, connections, timeout, progress, retry, durable:
             as for ``mass_insert``. ``rate_limit`` counts keys, or bytes of their payloads.
+        max_payload_bytes: a key of a server that uses more memory than this is read and written in
+            parts, under a temporary name that is renamed at the end, so that little memory is
+            needed, and the target never has a part of it; None for 33,554,432 (32 MiB). A value
+            that clients change meanwhile may arrive in a state that it never had. Such keys are
+            not written to ``rejects``. Files and snapshots have whole values, as has a copy with
+            ``durable``.
         checkpoint: a ``Checkpoint``, or its name: the target stores every 2 seconds what is left to
             scan, so that the copy can resume after any failure. Keys copied since the last store
             are copied again, so ``exists`` must be ``"skip"`` or ``"replace"``. If a source was
@@ -312,8 +339,9 @@ def copy(
 
     Returns:
         The report of the load into the target: a row and a command for each key. ``gone`` counts
-        the keys that were deleted or had expired when they were read, ``converted`` the values
-        whose encoding the target does not know, and ``expiries_dropped`` the dropped times to live.
+        the keys that were deleted or had expired when they were read, ``in_parts`` the keys that
+        were copied in parts, ``converted`` the values whose encoding the target does not know, and
+        ``expiries_dropped`` the dropped times to live. ``by_value`` says why DUMP was not used.
 
     Raises:
         SourceError: the source can't be read, or a value is damaged or can't be stored in the

@@ -24,6 +24,7 @@ from ...server.settings import Server, ServerLike
 from ...server.threads import in_parallel
 from ..dry_run import busy_keys, full
 from ..inquiry import Inquiry, inquire, merged
+from .by_value import LENGTHS, Values, only_dumped
 from .server_entries import ServerEntries, databases_of
 
 __all__ = ["CopyPlan", "PlannedCopy", "plan_copy"]
@@ -69,6 +70,9 @@ class CopyPlan(Displayed):
         encodings: number of keys of the sample by the type and encoding of their values.
         converted: the same numbers for the keys of the sample whose values must be converted.
         expiries_dropped: number of fields of the sample whose time to live would be dropped.
+        by_value: why values are read with the commands of their types; empty if DUMP is used. Their
+            encodings and the size of payloads are unknown then.
+        in_parts: number of keys of the sample that are read and written in parts.
         refused: number of keys of the sample that can't be copied.
         modules: number of keys of the sample with values of modules, by the type of the value.
         existing: number of keys of the sample that the target has.
@@ -93,6 +97,8 @@ class CopyPlan(Displayed):
     encodings: dict[str, int] = field(default_factory=dict)
     converted: dict[str, int] = field(default_factory=dict)
     expiries_dropped: int = 0
+    by_value: str = ""
+    in_parts: int = 0
     refused: int = 0
     modules: dict[str, int] = field(default_factory=dict)
     existing: int = 0
@@ -123,6 +129,11 @@ class CopyPlan(Displayed):
         lines += [f"{count:>7,} x type {name} of a module" for name, count in self.modules.items()]
         if self.expiries_dropped:
             lines.append(f"Times to live of fields to be dropped: {self.expiries_dropped:,}")
+        if self.in_parts:
+            lines.append(f"Large keys, to be read and written in parts: {self.in_parts:,}")
+        if self.by_value:
+            text = "Values will be read by the commands of their types, not DUMP: "
+            lines.append(f"{text}{self.by_value}")
         if self.target:
             lines.append(f"Keys that the target has: {self.existing:,} of {self.sample_keys:,}")
         lines.append(
@@ -182,6 +193,7 @@ class PlannedCopy:
     exists: str
     from_replica: bool
     timeout: float | None
+    limit: int
     restorer: Callable[[Answers, bool], Restorer]
     renamed: Callable[[bytes], bytes]
     check_same: Callable[[], object]
@@ -209,7 +221,9 @@ class Planning:
     def __init__(self, copy: PlannedCopy) -> None:
         self.report = CopyPlan()
         self._copy = copy
-        self._entries = ServerEntries(copy.source, copy.match, copy.type, copy.timeout, copy.db)
+        self._entries = ServerEntries(
+            copy.source, copy.match, copy.type, copy.timeout, copy.db, copy.limit
+        )
         self._target = Server(copy.target, Requirements(nodes=True))
         self._timeout = copy.timeout
         self._restorer: Restorer | None = None
@@ -287,16 +301,56 @@ class Planning:
     def read_sample(self) -> None:
         """Read the values of the sample: encodings, sizes, and whether the target accepts them."""
         report, server = self.report, self._entries.server
-        template = [expiry_command(server, self._timeout), "DUMP {0}", "MEMORY USAGE {0}"]
+        report.by_value = self._entries.by_value
         replies: Any = iter_replies(
-            self._keys, template, server=server, on_error="collect", timeout=self._timeout
+            self._keys, "MEMORY USAGE {0}", server=server, on_error="collect",
+            timeout=self._timeout,
+        )  # fmt: skip
+        sizes = [size if isinstance(size, int) else 0 for size in replies]
+        errors: list[Any] = []
+        if report.by_value:
+            self._read_types(errors)
+        else:
+            limit = self._entries.limit
+            pairs = zip(self._keys, sizes, strict=True)
+            small = [key for key, size in pairs if size <= limit]
+            report.in_parts = len(self._keys) - len(small)
+            self._read_dumped(small, errors)
+            report.sample_keys += report.in_parts
+        report.refused = len(errors)
+        if errors:
+            found = f"{counted(len(errors), 'key')} of the sample can't be copied, the first: "
+            report.problems.append(Message(found, message_of(errors[0])))
+        if report.keys is not None and report.sample_keys:
+            if not (report.by_value or report.in_parts):
+                report.bytes = round(report.sample_bytes / report.sample_keys * report.keys)
+            memory = [*filter(None, sizes)]
+            if memory:
+                report.memory = round(sum(memory) / len(memory) * report.keys)
+
+    def _read_types(self, errors: list[Any]) -> None:
+        """Count the types of keys whose values are read without DUMP."""
+        types: Counter[str] = Counter()
+        for each in Values(self._entries.server, self._timeout, 0).look(self._keys):
+            if each.kind == b"none":
+                continue
+            self.report.sample_keys += 1
+            types[each.kind.decode(errors="replace")] += 1
+            if each.kind not in LENGTHS:
+                errors.append(only_dumped(each))
+        self.report.encodings = dict(types)
+
+    def _read_dumped(self, keys: list[bytes], errors: list[Any]) -> None:
+        """Read values, and prepare them for the target."""
+        report, server = self.report, self._entries.server
+        template = [expiry_command(server, self._timeout), "DUMP {0}"]
+        replies: Any = iter_replies(
+            keys, template, server=server, on_error="collect", timeout=self._timeout
         )
         encodings: Counter[str] = Counter()
         modules: Counter[str] = Counter()
-        memory: list[int] = []
-        errors: list[Any] = []
         with closing(replies):
-            for key, expiry, dump, used in zip(self._keys, replies, replies, replies, strict=False):
+            for key, expiry, dump in zip(keys, replies, replies, strict=False):
                 if dump is None:
                     continue
                 report.sample_keys += 1
@@ -307,19 +361,9 @@ class Planning:
                     if dump[0] == MODULE:
                         modules[module_type(dump)] += 1
                     self._convert(name, [expiry, dump], key, errors)
-                if isinstance(used, int):
-                    memory.append(used)
                 if report.sample_bytes >= SAMPLE_BYTES:
                     break
         report.encodings, report.modules = dict(encodings), dict(modules)
-        report.refused = len(errors)
-        if errors:
-            found = f"{counted(len(errors), 'key')} of the sample can't be copied, the first: "
-            report.problems.append(Message(found, message_of(errors[0])))
-        if report.keys is not None and report.sample_keys:
-            report.bytes = round(report.sample_bytes / report.sample_keys * report.keys)
-            if memory:
-                report.memory = round(sum(memory) / len(memory) * report.keys)
 
     def _convert(self, name: str, replies: list[Any], key: bytes, errors: list[Any]) -> None:
         """Prepare a value for the target, as the copy would."""
@@ -340,7 +384,8 @@ class Planning:
         dumps = [(b"DUMP", key) for key in self._keys]
         source = inquire(dumps, self._entries.server.any_node(), timeout=self._timeout)
         report.source_user, report.dump_allowed = source.user, source.allowed
-        report.problems += source.refused[:1]
+        if not report.by_value:
+            report.problems += source.refused[:1]
         if not report.target:
             return
         nodes = self._ask_target()

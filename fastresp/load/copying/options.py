@@ -13,7 +13,16 @@ from ...encode.template import Template
 from ...outcome.messages import Hint, Message, shortened
 from ...replies.key_pattern import KINDS
 from ...server.answers import Answers
-from ...server.options import EXISTS, Checkpoint, Options, arguments_of, as_checkpoint
+from ...server.options import (
+    ACKNOWLEDGED,
+    EXISTS,
+    Checkpoint,
+    Options,
+    Serialize,
+    arguments_of,
+    as_checkpoint,
+)
+from ...sources.chunks import PAYLOAD_BYTES
 from ..verifying.report import DifferenceTarget
 from ..verifying.verify import VerifyOptions
 from .deleting import Delete
@@ -22,6 +31,7 @@ __all__ = ["CopyOptions"]
 
 TYPES = ("hash", *KINDS)
 SKIP, REPLACE = (Hint("exists", value, grouped=False) for value in ("skip", "replace"))
+NO_LIMIT = 1 << 60
 RENAME = re.compile(r"\s*([^*]*)\*\s*->\s*([^*]*)\*\s*")
 
 
@@ -48,6 +58,7 @@ class CopyOptions(Options):
     verify: bool = False
     sample: str | float | None = None
     differences: DifferenceTarget = None
+    max_payload_bytes: int | None = None
     progress_kept: Checkpoint | None = None
 
     @classmethod
@@ -76,6 +87,7 @@ class CopyOptions(Options):
             if self.delete and getattr(self, option):
                 raise ValueError(Message(Hint(option), " can't be combined with ", Hint("delete")))
         self._check_follow()
+        Serialize(max_bytes=self.max_payload_bytes)
         for option in ("sample", "differences"):
             if getattr(self, option) is not None and not self.verify:
                 raise ValueError(Message(Hint(option), " needs ", Hint("verify", True)))
@@ -97,6 +109,13 @@ class CopyOptions(Options):
         for name in ("match", "type", "rename", "verify"):
             if self.follow and getattr(self, name):
                 raise ValueError(Message(Hint(name), " can't be combined with ", Hint("follow")))
+
+    @property
+    def limit(self) -> int:
+        """The memory of a key, in bytes, above which it is copied in parts."""
+        if self.durable != ACKNOWLEDGED:
+            return NO_LIMIT  # only commands of the load itself are confirmed to be durable
+        return self.max_payload_bytes or PAYLOAD_BYTES
 
     @property
     def share(self) -> float | None:

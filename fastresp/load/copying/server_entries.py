@@ -1,11 +1,11 @@
-"""The keys of a server or a cluster, read with SCAN and DUMP."""
+"""The keys of a server or a cluster, read with SCAN, and with DUMP or by value."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, closing
-from itertools import chain
+from contextlib import closing
+from itertools import chain, islice
 from typing import Any
 
 from ...encode.template import Template
@@ -20,15 +20,21 @@ from ...replies.scan import Scan, ScanPart
 from ...server.answers import Answers
 from ...server.options import Options
 from ...server.preflight import Requirements, SampleCommand
+from ...server.reply_parser import parse_info
 from ...server.settings import Server, ServerLike
-from ...sources.chunks import Chunks
-from ...sources.entries import Entries, EntryRow
+from ...sources.chunks import PAYLOAD_BYTES, Chunks
+from ...sources.entries import PART_KEYS, Entries, EntryRow
 from ...transports.driver import stream
+from .by_value import Values, why_by_value
 
 __all__ = ["DUMP", "ServerEntries", "databases_of", "read_values"]
 
 DUMP = SampleCommand((b"DUMP", b"1"), fixed_length=True, subcommand=False)
 LOOPBACK = ("127.0.0.1", "::1")
+# DUMP is tried on the smallest of this number of keys.
+TRIED_KEYS = 10
+# Pages of SCAN without a matching key, after which DUMP is not tried.
+EMPTY_PAGES = 100
 
 
 def databases_of(server: Server, answers: Answers) -> frozenset[str]:
@@ -72,9 +78,7 @@ def read_values(
     server: Server, template: Template, keys: Iterator[bytes], timeout: float | None
 ) -> Generator[list[Any], None, None]:
     """Run two commands for each key, such as PEXPIRETIME and DUMP; yield lists of their replies."""
-    chunks = Chunks(keys, template, Options(timeout=timeout))
-    core = BatchCore(server, on_error="collect", timeout=timeout)
-    with closing(stream(replying(core, chunks, BatchCluster))) as reading:
+    with closing(_replies(server, template, keys, timeout)) as reading:
         rest: list[Any] = []
         for replies in reading:
             replies = rest + replies
@@ -82,6 +86,16 @@ def read_values(
             # The other reply for the last key comes next.
             rest = replies[-1:] if odd else []
             yield replies[:-1] if odd else replies
+
+
+def _replies(
+    server: Server, template: Template, keys: Iterator[bytes], timeout: float | None
+) -> Generator[list[Any], None, None]:
+    """Yield lists of the replies to the commands for each key."""
+    chunks = Chunks(keys, template, Options(timeout=timeout))
+    core = BatchCore(server, on_error="collect", timeout=timeout)
+    with closing(stream(replying(core, chunks, BatchCluster))) as reading:
+        yield from reading
 
 
 class Track:
@@ -126,6 +140,7 @@ class ServerEntries(Entries):
     230 keys. In the reverse order, the copy could have the old value without an expiry, and keep
     it forever. A copy with ``changed`` corrects both. MULTI would exclude both, but needs two more
     commands for each key.
+    Large keys are not rows, but set aside: ``InParts`` copies them.
 
     Args:
         server: the server, or a node of a cluster.
@@ -133,7 +148,14 @@ class ServerEntries(Entries):
         type: the type of the keys; None for any type.
         timeout: seconds to wait for each reply; None to wait forever.
         db: the database; None for the server's.
+        limit: keys that use more memory, in bytes, are set aside.
+
+    Attributes:
+        aside: the keys that were set aside since a caller removed them.
+        by_value: why values are read without DUMP; empty if DUMP is used. Set by ``open()``.
     """
+
+    by_value = ""
 
     def __init__(
         self,
@@ -142,14 +164,20 @@ class ServerEntries(Entries):
         type: str | None,  # noqa: A002
         timeout: float | None,
         db: int | None = None,
+        limit: int = PAYLOAD_BYTES,
     ) -> None:
         super().__init__()
-        server_of_url = Server(server, Requirements(reading=True, nodes=True, commands=(DUMP,)))
-        self.server = server_of_url.in_database(db)
+        self.server = Server(server, Requirements(reading=True, nodes=True)).in_database(db)
         self.match = match
         self.type = KINDS[type].type if type in KINDS else type
         self.timeout = timeout
+        self.limit = limit
+        self.aside: deque[bytes] = deque()
+        self._values = Values(self.server, timeout, limit)
         self._template = Template("DUMP {0}")
+        self._sizes = ""
+        # For each key set aside and not counted by the track: how many others came before it.
+        self._aside_at: deque[int] = deque()
         self._track: Track | None = None
         self._resumed: list[ScanPart] | None = None
         self._wanted: Callable[[bytes], bool] | None = None
@@ -158,7 +186,7 @@ class ServerEntries(Entries):
         return f"<keys of {self.server}>"
 
     def open(self) -> None:
-        """Check that the server can be read, and count its keys.
+        """Check that the server can be read, count its keys, and try DUMP on one of them.
 
         Raises:
             SourceError: the server can't be read.
@@ -173,8 +201,52 @@ class ServerEntries(Entries):
                 self.rows = count
             expiry = expiry_command(self.server, self.timeout)
             self._template = Template(expiry, "DUMP {0}")
+            self._try_dump(answers)
         except (TransportError, CommandError) as error:
             raise self._failed(error) from error
+
+    def _try_dump(self, answers: Answers) -> None:
+        """Choose how to read values, and how to find large ones."""
+        keys = self._first_keys()
+        if not keys:
+            return
+        sizes = self._ask(keys, "MEMORY USAGE {0}")
+        known = [each for each in zip(sizes, keys, strict=True) if isinstance(each[0], int)]
+        key = min(known)[1] if known else keys[0]
+        self.by_value = why_by_value(self._ask([key], "DUMP {0}")[0])
+        if self.by_value or self._is_small(answers):
+            return
+        refused = any(isinstance(each, CommandError) for each in sizes)
+        self._sizes = "by length" if refused else "MEMORY USAGE {0}"
+
+    def _first_keys(self) -> list[bytes]:
+        """Return some keys that SCAN finds first."""
+        scan = Scan(self.server, self.timeout, self.match or "*", self.type)
+        with closing(scan.pages()) as pages:
+            return next(filter(None, islice(pages, EMPTY_PAGES)), [])[:TRIED_KEYS]
+
+    def _ask(self, keys: list[bytes], template: str) -> list[Any]:
+        return [
+            *iter_replies(
+                keys, template, server=self.server, on_error="collect", timeout=self.timeout
+            )
+        ]
+
+    def _is_small(self, answers: Answers) -> bool:
+        """Return whether no node uses more memory than a key that is set aside."""
+        servers = [self.server.any_node()]
+        if answers.topology is not None:
+            servers = self.server.requiring(nodes=False).nodes_of(answers.topology.nodes, 1)
+        for server in servers:
+            [reply] = iter_replies(
+                [("INFO", "memory")], server=server, on_error="collect", timeout=self.timeout
+            )
+            if isinstance(reply, CommandError):
+                return False
+            used = parse_info(reply.decode(errors="replace")).get("used_memory", "")
+            if not used.isdecimal() or int(used) > self.limit:
+                return False
+        return True
 
     def choose(self, wanted: Callable[[bytes], bool]) -> None:
         """Read only the keys for which a function returns True."""
@@ -189,36 +261,114 @@ class ServerEntries(Entries):
         assert self._track is not None
         return self._track.left_after(rows)
 
+    def rows_of(self, keys: list[bytes]) -> list[EntryRow]:
+        """Read keys; return rows of those that exist, and are not set aside."""
+        if self.by_value:
+            rows = self._values.rows(keys, self.restorer, self.aside.append)
+            return [row for part in rows for row in part]
+        if self._sizes:
+            keys = [*self._small(iter(keys), int)]
+        with closing(read_values(self.server, self._template, iter(keys), self.timeout)) as values:
+            return self.restorer.dumped_rows([*chain.from_iterable(values)], iter(keys))
+
     def _read(self) -> Generator[list[EntryRow], None, None]:
-        sent: deque[bytes] = deque()
         track = self._track
 
         def noted(page: list[bytes]) -> list[bytes]:
             if self._wanted is not None:
                 page = list(filter(self._wanted, page))
-            sent.extend(page)
             if track is not None:
                 track.note_page(len(page), scan.left())
             return page
 
-        with ExitStack() as stack:
-            scan = Scan(
-                self.server, self.timeout, self.match or "*", self.type,
-                tracked=track is not None, resumed=self._resumed,
-            )  # fmt: skip
-            pages = stack.enter_context(closing(scan.pages()))
+        scan = Scan(
+            self.server, self.timeout, self.match or "*", self.type,
+            tracked=track is not None, resumed=self._resumed,
+        )  # fmt: skip
+        with closing(scan.pages()) as pages:
             keys = chain.from_iterable(map(noted, pages))
-            values = read_values(self.server, self._template, keys, self.timeout)
-            stack.enter_context(closing(values))
-            sent_keys = iter(sent.popleft, None)
-            try:
-                for replies in values:
-                    rows = self.restorer.dumped_rows(replies, sent_keys)
-                    if track is not None:
-                        track.note_rows(len(replies) // 2, len(rows))
+            reading = self._read_by_value(keys) if self.by_value else self._read_dumped(keys)
+            with closing(reading):
+                try:
+                    yield from reading
+                except (TransportError, CommandError) as error:
+                    raise self._failed(error) from error
+
+    def _read_by_value(self, keys: Iterator[bytes]) -> Generator[list[EntryRow], None, None]:
+        while block := list(islice(keys, PART_KEYS)):
+            count = 0
+            with closing(self._values.rows(block, self.restorer, self.aside.append)) as parts:
+                for rows in parts:
+                    count += len(rows)
                     yield rows
-            except (TransportError, CommandError) as error:
-                raise self._failed(error) from error
+            if self._track is not None:
+                self._track.note_rows(len(block), count)
+
+    def _read_dumped(self, keys: Iterator[bytes]) -> Generator[list[EntryRow], None, None]:
+        sent: deque[bytes] = deque()
+        track, done = self._track, 0
+
+        def noted(key: bytes) -> bytes:
+            sent.append(key)
+            return key
+
+        def count_sent() -> int:
+            return done + len(sent)
+
+        small = map(noted, self._small(keys, count_sent) if self._sizes else keys)
+        with closing(read_values(self.server, self._template, small, self.timeout)) as values:
+            sent_keys = iter(sent.popleft, None)
+            for replies in values:
+                rows = self.restorer.dumped_rows(replies, sent_keys)
+                done += len(replies) // 2
+                if track is not None:
+                    track.note_rows(len(replies) // 2 + self._count_aside(done), len(rows))
+                yield rows
+            if track is not None:
+                track.note_rows(self._count_aside(done), 0)
+
+    def _count_aside(self, done: int) -> int:
+        """Return how many keys were set aside before the first ``done`` others were read."""
+        count = 0
+        while self._aside_at and self._aside_at[0] <= done:
+            self._aside_at.popleft()
+            count += 1
+        return count
+
+    def _small(self, keys: Iterator[bytes], before: Callable[[], int]) -> Iterator[bytes]:
+        """Yield the keys whose values are small, and set the others aside.
+
+        Args:
+            keys: the keys.
+            before: returns how many of the yielded keys were accepted.
+        """
+        if self._sizes == "by length":
+            while block := list(islice(keys, PART_KEYS)):
+                found = self._values.large(block)
+                yield from self._kept(block, [key in found for key in block], before)
+            return
+        sent: deque[bytes] = deque()
+
+        def noted(key: bytes) -> bytes:
+            sent.append(key)
+            return key
+
+        limit, template = self.limit, Template(self._sizes)
+        with closing(_replies(self.server, template, map(noted, keys), self.timeout)) as reading:
+            for sizes in reading:
+                block = [sent.popleft() for _ in sizes]
+                large = [type(size) is int and size > limit for size in sizes]
+                yield from block if True not in large else self._kept(block, large, before)
+
+    def _kept(
+        self, keys: list[bytes], large: list[bool], before: Callable[[], int]
+    ) -> Iterator[bytes]:
+        for key, is_large in zip(keys, large, strict=True):
+            if is_large:
+                self.aside.append(key)
+                self._aside_at.append(before())
+            else:
+                yield key
 
     def _failed(self, error: TransportError | CommandError) -> SourceError:
         return SourceError(f"can't read the source at {self.server}: {message_of(error)}")

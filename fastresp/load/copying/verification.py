@@ -24,9 +24,10 @@ from ...sources.entries import Entries, EntryRow, in_parts
 from ...sources.files.rdb import type_of
 from ...transports.driver import Blocking, Steps
 from ..verifying.report import Difference, VerifyReport, max_share
+from .by_value import ValueReader, digest_of
 from .server_entries import ServerEntries
 
-__all__ = ["CopiedKeys", "CopyVerifyReport", "Sample", "Verification"]
+__all__ = ["CopiedKeys", "CopyVerifyReport", "Sample", "Verification", "different_part"]
 
 # A step rechecks this number of keys.
 STEP_KEYS = 2_000
@@ -189,6 +190,14 @@ class Verification:
             rows = filter(lambda row: sample.has(row[0]), rows)
         self._parts = in_parts(rows)
         self._template: list[str] = []
+        # Keys in the target whose values were read in parts.
+        self._in_parts: set[bytes] = set()
+        # Times to live that the target does not support were dropped, or the copy has failed.
+        readers = (
+            ValueReader(server, timeout, restorer.version, "drop")
+            for server in (getattr(entries, "server", target), target)
+        )
+        self._reader, self._copy_reader = readers
         # The first differences, by the keys in the target.
         self._candidates: dict[bytes, Difference] = {}
 
@@ -206,6 +215,8 @@ class Verification:
             raise
         finally:
             self._entries.close()
+            self._reader.close()
+            self._copy_reader.close()
             report.seconds = time.monotonic() - began
         report.rows = max(self._sample.seen, report.rows_compared)
         report.rows_differing = report.differing
@@ -223,10 +234,50 @@ class Verification:
             difference = compared(pair, self.report.rows_compared - 1)
             if difference is not None:
                 self._candidates[pair.row[0]] = difference
+        if isinstance(self._entries, ServerEntries):
+            self._compare_in_parts(self._entries)
         if len(self._candidates) >= MAX_DIFFERENCES:
             self.report.stopped = f"stopped after {MAX_DIFFERENCES:,} keys that differ"
             return False
         return bool(rows)
+
+    def _compare_in_parts(self, entries: ServerEntries) -> None:
+        """Compare the keys that the source has set aside."""
+        while entries.aside:
+            key = entries.aside.popleft()
+            row, difference = self._compared_in_parts(key, self.report.rows_compared)
+            if row is None:
+                continue
+            self.report.rows_compared += 1
+            self.report.values += 1 + bool(row[1])
+            self._in_parts.add(row[0])
+            if difference is not None:
+                self._candidates[row[0]] = difference
+
+    def _compared_in_parts(
+        self, original: bytes, at: int
+    ) -> tuple[EntryRow | None, Difference | None]:
+        """Return a key's row with a digest as its payload, None if it is gone; and how it differs.
+
+        Args:
+            original: the key in the source.
+            at: the number of the key.
+        """
+        found = self._reader.look(original)
+        if found.kind == b"none":
+            return None, None
+        key = self._restorer.renamed(original)
+        value = digest_of(self._reader.parts(found, key))
+        expires = max(found.expiry, 0)
+        row = key, expires, value.to_bytes(8, "little")
+        other = self._copy_reader.look(key)
+        if other.kind == b"none":
+            return row, Difference(at, key, None, "missing", None, None)
+        if other.kind != found.kind:
+            return row, Difference(at, key, None, "type", None, other.kind)
+        if digest_of(self._copy_reader.parts(other, key)) != value:
+            return row, Difference(at, key, None, "value", None, None)
+        return row, different_expiry(at, key, expires, max(other.expiry, 0))
 
     def _pairs(self, rows: list[EntryRow]) -> Iterator[Pair]:
         """Read the copies of rows.
@@ -253,7 +304,7 @@ class Verification:
         found: list[tuple[Difference, set[int]]] = []
         keys = iter(self._candidates)
         while part := list(islice(keys, STEP_KEYS)):
-            found += self._still_differing(part, entries.server)
+            found += self._still_differing(part, entries)
         known = None
         if self._copied is not None:
             known = self._copied.among({each for _, digests in found for each in digests})
@@ -266,25 +317,47 @@ class Verification:
         return remaining
 
     def _still_differing(
-        self, keys: list[bytes], source: Server
+        self, keys: list[bytes], entries: ServerEntries
     ) -> Iterator[tuple[Difference, set[int]]]:
-        """Yield the differences of keys, and the digests of the source's current rows."""
-        originals = list(map(self._original, keys))
-        template = [expiry_command(source, self._timeout), "DUMP {0}"]
-        with closing(self._read(originals, template, source)) as replies:
-            for key, original, expiry, dump in zip(keys, originals, replies, replies, strict=False):
-                rows = self._restorer.dumped_rows([expiry, dump], iter([original]))
-                if not rows:
-                    self.report.add_changed(key)
+        """Yield the differences of keys, and the digests of what the source has now."""
+        for key, original, rows in self._read_again(keys, entries):
+            at, row, difference = self._candidates[key].row, None, None
+            if rows is None:
+                row, difference = self._compared_in_parts(original, at)
+            else:
                 for pair in self._pairs(rows):
-                    difference = compared(pair, self._candidates[key].row)
-                    if difference is None:
-                        self.report.written_meanwhile += 1
-                        continue
-                    _, expires, payload = pair.row
-                    # The time of expiry may be read with an error of 1 ms.
-                    times = range(expires - EXACT_MS, expires + EXACT_MS + 1)
-                    yield difference, {digest(key, at, payload) for at in times}
+                    row, difference = pair.row, compared(pair, at)
+            if row is None:
+                self.report.add_changed(key)
+            elif difference is None:
+                self.report.written_meanwhile += 1
+            else:
+                _, expires, payload = row
+                # The time of expiry may be read with an error of 1 ms.
+                times = range(expires - EXACT_MS, expires + EXACT_MS + 1)
+                yield difference, {digest(key, at, payload) for at in times}
+
+    def _read_again(
+        self, keys: list[bytes], entries: ServerEntries
+    ) -> Iterator[tuple[bytes, bytes, list[EntryRow] | None]]:
+        """Yield each key, its name in the source, and its row; None instead to read it in parts."""
+        whole = []
+        for key in keys:
+            original = self._original(key)
+            if key in self._in_parts:
+                yield key, original, None
+            elif entries.by_value:
+                rows = entries.rows_of([original])
+                yield key, original, None if entries.aside else rows
+                entries.aside.clear()
+            else:
+                whole.append(key)
+        originals = list(map(self._original, whole))
+        template = [expiry_command(entries.server, self._timeout), "DUMP {0}"]
+        with closing(self._read(originals, template, entries.server)) as replies:
+            pairs = zip(whole, originals, replies, replies, strict=False)
+            for key, original, expiry, dump in pairs:
+                yield key, original, self._restorer.dumped_rows([expiry, dump], iter([original]))
 
 
 def compared(pair: Pair, at: int) -> Difference | None:
@@ -305,9 +378,13 @@ def compared(pair: Pair, at: int) -> Difference | None:
             return Difference(
                 at, key, part.name, part.kind, cut(part.wanted), cut(part.found), size
             )
-    found_expires = max(pair.expiry, 0)
-    if abs(expires - found_expires) > EXACT_MS:
-        return Difference(at, key, None, "ttl", expires or None, found_expires or None)
+    return different_expiry(at, key, expires, max(pair.expiry, 0))
+
+
+def different_expiry(at: int, key: bytes, expires: int, found: int) -> Difference | None:
+    """Return the difference between two times of expiry, 0 for none; None if there is none."""
+    if abs(expires - found) > EXACT_MS:
+        return Difference(at, key, None, "ttl", expires or None, found or None)
     return None
 
 

@@ -1,0 +1,324 @@
+"""Copy values in parts: each is written under a temporary name, and then renamed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing, suppress
+from functools import partial
+from typing import Any
+
+from ...outcome.errors import CommandError, SourceError, TransportError
+from ...outcome.messages import message_of, shown_argument
+from ...outcome.report import ERRORS_KEPT, LoadErrors, Report
+from ...replies.iter_replies import iter_replies
+from ...resp.buffer import Chunk
+from ...resp.slots import tags
+from ...server.preflight import Requirements
+from ...server.settings import as_server
+from ...transports.driver import Blocking, Steps
+from ...transports.failures import remedy_for
+from ..load import Feature, Load
+from .by_value import LENGTHS, Command, Digest, Found, ValueReader, digest_of
+from .options import CopyOptions
+from .server_entries import ServerEntries
+
+__all__ = ["InParts", "same_values"]
+
+PREFIX = b"fastresp:copying:"
+# The load continues after this time, for its progress, and to notice a cancellation.
+SLICE_S = 0.2
+# Keys that were copied in parts are remembered up to this number, as SCAN may return a key twice.
+MAX_SEEN = 500_000
+BUSY = "BUSYKEY Target key name already exists."
+
+
+def temporary(key: bytes) -> bytes:
+    """Return the temporary name of a key: in the same slot, and the same for each attempt."""
+    start = key.find(b"{")
+    if start >= 0 and key.find(b"}", start) > start + 1:
+        return PREFIX + key  # with the key's own tag
+    if b"}" not in key:
+        return PREFIX + b"{" + key + b"}"
+    from redis.crc import key_slot
+
+    return PREFIX + b"{" + tags()[key_slot(key)] + b"}" + key
+
+
+class InParts(Feature):
+    """Copies the keys that the source has set aside, before each chunk and at the end.
+
+    A key never exists in part: its commands create a temporary key, which is renamed if all of
+    them succeeded. If the copy ends before, the temporary key is deleted, or stays if the process
+    was killed; the next attempt replaces it.
+
+    Args:
+        entries: the source.
+        options: the options of the copy.
+
+    Attributes:
+        report: the counts of these keys; each counts as a row and a command.
+    """
+
+    def __init__(self, entries: ServerEntries, options: CopyOptions) -> None:
+        self.report = Report("socket")
+        self._entries = entries
+        self._options = options
+        self._target = as_server(options.server, Requirements(nodes=True))
+        self._seen: set[bytes] = set()
+        self._reader: ValueReader | None = None
+        self._copied: ValueReader | None = None
+        self._stopped = ""
+
+    def sending(self, load: Load, chunk: Chunk) -> Steps[None]:
+        if self._entries.aside:
+            yield from load.drain()
+            yield from self._copy_all(load)
+
+    def finishing(self, load: Load) -> Steps[None]:
+        yield from self._copy_all(load)
+
+    def ended(self, load: Load) -> Steps[None]:
+        yield from ()
+        for reader in (self._reader, self._copied):
+            if reader is not None:
+                reader.close()
+        report, own = load.report, self.report
+        for name in ("rows", "commands", "replies", "bytes_sent", "failed", "existing", "gone",
+                     "unchanged", "in_parts"):  # fmt: skip
+            setattr(report, name, getattr(report, name) + getattr(own, name))
+        report.by_value = self._entries.by_value
+        report.expiries_dropped += 0 if self._reader is None else self._reader.dropped
+        report.errors += own.errors[: ERRORS_KEPT - len(report.errors)]
+        for code, count in own.errors_by_code.items():
+            example = next((each.text for each in own.errors if each.code == code), code)
+            report.count_error(example, count)
+
+    def check(self, report: Report) -> None:
+        """Raise LoadErrors if a key failed, as a load does."""
+        if self.report.failed and self._options.on_error != "collect":
+            raise LoadErrors(report)
+
+    def _copy_all(self, load: Load) -> Steps[None]:
+        """Copy the keys that were set aside; the load continues in between."""
+        report = load.transport.live_report if load.transport is not None else self.report
+        while self._entries.aside and not report.stopped:
+            key = self._entries.aside[0]
+            work = self._copied_key(key)
+            with closing(work):
+                while (yield Blocking(partial(next, work, None))) is not None:
+                    pass
+            self._entries.aside.popleft()
+            report.stopped = report.stopped or self._stopped
+
+    def _copied_key(self, key: bytes) -> Generator[bool, None, None]:
+        """Copy a key; yield now and then."""
+        entries, options, report = self._entries, self._options, self.report
+        to = entries.restorer.renamed(key)
+        if options.exists != "replace":
+            if key in self._seen:
+                return
+            if len(self._seen) < MAX_SEEN:
+                self._seen.add(key)
+        if self._reader is None:
+            self._reader = self._new_reader(entries.server)
+        found = self._reader.look(key)
+        if is_gone(found):
+            report.gone += 1
+            return
+        if options.exists != "replace" and self._ask(to, ("EXISTS", to)) == [1]:
+            if entries.watched:
+                self._watch(found, to, digest_of(self._reader.parts(found, to)))
+            self._refused(to, BUSY)
+            return
+        if options.changed:
+            if self._copied is None:
+                self._copied = self._new_reader(self._target)
+            if same_values(self._reader, self._copied, found, to):
+                report.unchanged += 1
+                return
+        report.in_parts += 1
+        name = temporary(to)
+        try:
+            yield from self._written(found, to, name)
+        except BaseException:
+            with suppress(Exception):
+                self._ask(to, ("UNLINK", name))
+            raise
+
+    def _new_reader(self, server: Any) -> ValueReader:
+        version, options = self._entries.restorer.version, self._options
+        return ValueReader(server, options.timeout, version, options.field_ttl)
+
+    def _written(self, found: Found, to: bytes, name: bytes) -> Generator[bool, None, None]:
+        """Write a value under a temporary name, and rename it."""
+        assert self._reader is not None
+        report, parts = self.report, Parts(self._reader, found, name, self._entries.watched)
+        began = paused = time.monotonic()
+        rate = self._options.rate
+        error = ""
+        replies = self._run(to, parts.commands())
+        with closing(replies):
+            for reply in replies:
+                if isinstance(reply, CommandError):
+                    error = reply.text
+                    break
+                parts.count(reply)
+                if time.monotonic() > paused + SLICE_S:
+                    if rate is not None:
+                        ahead = parts.bytes / rate.bytes_in(1) - (time.monotonic() - began)
+                        time.sleep(min(max(ahead, 0), 1))
+                    paused = time.monotonic()
+                    yield True
+        report.bytes_sent += parts.bytes
+        if parts.empty and not error:
+            report.gone += 1
+            return
+        if not error:
+            error = self._finished(found, to, name, parts)
+        if error:
+            self._ask(to, ("UNLINK", name))
+            self._refused(to, error)
+            return
+        report.rows += 1
+        report.commands += 1
+        report.replies += 1
+        if self._entries.watched:
+            self._watch(found, to, parts.digest.value)
+
+    def _watch(self, found: Found, to: bytes, digest: int) -> None:
+        self._entries.watch((to, max(found.expiry, 0), digest.to_bytes(8, "little")))
+
+    def _finished(self, found: Found, to: bytes, name: bytes, parts: Parts) -> str:
+        """Check that all parts are there, and rename the key; return the error, or ""."""
+        commands: list[Command] = [(LENGTHS[found.kind], name)]
+        if found.expiry >= 0:
+            commands.append(("PEXPIREAT", name, found.expiry))
+        length, *others = self._ask(to, *commands)
+        for reply in (length, *others):
+            if isinstance(reply, CommandError):
+                return reply.text
+        if not parts.has(length):
+            return f"ERR the temporary key lost a part of the value ({name!r:.60})"
+        rename = "RENAME" if self._options.exists == "replace" else "RENAMENX"
+        [reply] = self._ask(to, (rename, name, to))
+        if isinstance(reply, CommandError):
+            return reply.text
+        return BUSY if reply == 0 else ""
+
+    def _refused(self, key: bytes, text: str) -> None:
+        """Count a key that the target has, or an error."""
+        report = self.report
+        report.rows += 1
+        report.commands += 1
+        report.replies += 1
+        if text == BUSY and self._options.exists == "skip":
+            report.existing += 1
+            return
+        report.failed += 1
+        report.count_error(text)
+        if len(report.errors) < ERRORS_KEPT:
+            error = CommandError(
+                text, index=report.commands - 1, row=report.rows - 1,
+                row_key=f"{{0}}={key.decode(errors='backslashreplace'):.40}",
+            )  # fmt: skip
+            report.errors.append(error)
+        code = text.partition(" ")[0].encode()
+        if self._options.on_error == "stop":
+            self._stopped = "stopped at the first error reply (commands in flight still ran)"
+        elif remedy_for(code):
+            self._stopped = f"stopped because of the server's state: {code.decode()}"
+
+    def _ask(self, key: bytes, *commands: Command) -> list[Any]:
+        return [*self._run(key, iter(commands))]
+
+    def _run(self, key: bytes, commands: Iterator[Command]) -> Generator[Any, None, None]:
+        """Run commands of a key in the target.
+
+        Raises:
+            TransportError: the target can't be used; it has the key as before.
+        """
+        replies: Any = iter_replies(
+            commands, server=self._target, on_error="collect", timeout=self._options.timeout
+        )
+        with closing(replies):
+            # New exceptions: these have the report of the key's commands, not that of the copy.
+            try:
+                yield from replies
+            except TransportError as error:
+                why = message_of(error).partition("\n")[0]
+                text = f"key {shown_argument(key)} was not copied: {why}"
+                raise TransportError(text) from None
+            except SourceError as error:
+                raise SourceError(error.args[0]) from None
+
+
+class Parts:
+    """The commands of one value, and what their replies must add up to.
+
+    Args:
+        reader: reads the value.
+        found: its key.
+        name: the temporary name.
+        digests: whether the digest is wanted.
+
+    Attributes:
+        bytes: the number of bytes of the arguments so far.
+        empty: whether the value has no parts.
+    """
+
+    def __init__(self, reader: ValueReader, found: Found, name: bytes, digests: bool) -> None:
+        self._reader = reader
+        self._found = found
+        self._name = name
+        self._digests = digests
+        self._added = 0
+        self._times = self._cleared = False
+        self.digest = Digest()
+        self.bytes = 0
+        self.empty = True
+
+    def commands(self) -> Iterator[Command]:
+        """Yield the commands."""
+        yield "UNLINK", self._name
+        for part in self._reader.parts(self._found, self._name):
+            for command in part:
+                self.empty = False
+                self._note(command)
+                yield command
+
+    def _note(self, command: Command) -> None:
+        kind, (verb, _, *words) = self._found.kind, command
+        if self._digests:
+            self.digest.add(command)
+        self.bytes += sum(len(each) for each in words if isinstance(each, bytes))
+        if kind == b"string" and verb == "SETRANGE":
+            self._added += len(words[1])
+        elif kind == b"list":
+            self._added += len(words)
+        elif kind == b"stream":
+            self._added += verb == "XADD" and words[0] != "MAXLEN"
+        self._times = self._times or verb == "HPEXPIREAT"
+
+    def count(self, reply: Any) -> None:
+        """Add the reply to a command: how many members or fields were new."""
+        if self._found.kind in (b"set", b"zset", b"hash") and isinstance(reply, int):
+            self._added += reply * self._cleared
+        self._cleared = True  # the first reply is that to UNLINK
+
+    def has(self, length: int) -> bool:
+        """Return whether the length is that of all parts; fields may expire meanwhile."""
+        return length == self._added or (self._times and 0 < length <= self._added)
+
+
+def is_gone(found: Found) -> bool:
+    """Return whether a key was deleted, or has expired."""
+    return found.kind == b"none" or 0 <= found.expiry <= time.time() * 1000
+
+
+def same_values(source: ValueReader, target: ValueReader, found: Found, to: bytes) -> bool:
+    """Return whether the target has the value and the expiry of a key of the source."""
+    other = target.look(to)
+    if other.kind != found.kind or max(other.expiry, 0) != max(found.expiry, 0):
+        return False
+    return digest_of(source.parts(found, b"")) == digest_of(target.parts(other, b""))

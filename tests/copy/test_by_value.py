@@ -1,0 +1,398 @@
+"""copy() without DUMP, and of large values in parts: both read values by their types' commands."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from every_encoding import contents, differences, fill, knows_field_expiry
+from evil_server import EvilServer, only
+from other_servers import Noida
+from proxy import Fault, Proxy
+from server_programs import WHEEL_SERVERS, located
+
+import fastresp
+import fastresp.aio
+from fastresp.load.copying.in_parts import temporary
+from fastresp.server.local_server import LocalServer
+
+SERVERS = ["redis-6.2", "redis-server", "redis-8.2", "valkey-8.1", "valkey-9.1"]
+EXPIRING = (b"hash:expiring", b"hash:expiring table")
+PARTS = 1_000  # bytes; most collections of fill() are larger
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def shared_target() -> Iterator[LocalServer]:
+    with LocalServer(program=located("valkey-9.1", WHEEL_SERVERS)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def shared_source() -> Iterator[LocalServer]:
+    with LocalServer(program=located("redis-8.2", WHEEL_SERVERS)) as server:
+        with redis.Redis.from_url(server.url) as client:
+            fill(client)
+            without_dump(client)
+        yield server
+
+
+@pytest.fixture
+def source(shared_source: LocalServer) -> Iterator[redis.Redis]:
+    """A client of a server whose keys no test changes."""
+    with redis.Redis.from_url(shared_source.url) as client:
+        yield client
+
+
+@pytest.fixture
+def refused(shared_source: LocalServer) -> str:
+    """The URL of ``source`` for a user without permission for DUMP."""
+    return f"unix://reader:x@{shared_source.socket}"
+
+
+@pytest.fixture
+def target(shared_target: LocalServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(shared_target.url) as client:
+        client.flushall()
+        yield client
+
+
+def without_dump(client: redis.Redis) -> None:
+    client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+@all", "-dump")
+
+
+def comparable(found: dict[bytes, Any], *, timed: bool = True) -> dict[bytes, Any]:
+    """Return contents without what commands can't set: when a consumer was seen."""
+    for key, (kind, at, value) in found.items():
+        if kind == "stream":
+            for group in value["groups"]:
+                # Their times of delivery are read with an error of 1 ms.
+                group["pending"] = [[*each[:2], each[3]] for each in group["pending"]]
+                for consumer in group["consumers"]:
+                    consumer.pop("seen-time")
+                    consumer["pending"] = [[each[0], each[2]] for each in consumer["pending"]]
+        elif key in EXPIRING and not timed:
+            found[key] = kind, at, {name: (text, -1) for name, (text, _) in value.items()}
+    return found
+
+
+def check(source: redis.Redis, target: redis.Redis) -> None:
+    timed = knows_field_expiry(target)
+    wanted = comparable(contents(source), timed=timed)
+    assert differences(wanted, comparable(contents(target))) == []
+
+
+def test_permission_for_dump(refused: str, source: redis.Redis, target: redis.Redis) -> None:
+    report = fastresp.copy(refused, target)
+    check(source, target)
+    assert (report.rows, report.failed, report.gone) == (source.dbsize(), 0, 0)
+    assert "NOPERM" in report.by_value and "'dump'" in report.by_value
+    assert "read by the commands of their types, not DUMP: NOPERM" in str(report)
+
+
+def test_several_chunks_of_commands(
+    start_server: Callable[..., LocalServer], target: redis.Redis
+) -> None:
+    """Values that need several chunks before they are payloads."""
+    server = start_server()
+    with redis.Redis.from_url(server.url) as source:
+        for at in range(3_000):
+            source.hset(f"hash:{at}", mapping={f"field {n}": "x" * 100 for n in range(20)})
+        without_dump(source)
+        fastresp.copy(f"unix://reader:x@{server.socket}", target)
+        check(source, target)
+
+
+def test_renamed_dump(target: redis.Redis) -> None:
+    with (
+        LocalServer("--rename-command", "DUMP", "") as server,
+        redis.Redis.from_url(server.url) as source,
+    ):
+        fill(source)
+        report = fastresp.copy(source, target)
+        check(source, target)
+    assert "unknown command" in report.by_value
+
+
+@pytest.mark.parametrize("payload", [b"\x00\x01x", b"foreign" * 5, b""])
+def test_foreign_payload(
+    payload: bytes, shared_source: LocalServer, source: redis.Redis, target: redis.Redis,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """A server that stores values in another form."""
+    reply = b"$%d\r\n%s\r\n" % (len(payload), payload)
+    evil = only(b"DUMP", lambda talk, command, honest: reply)
+    with EvilServer(shared_source.socket, tmp_path / "evil", evil) as server:
+        report = fastresp.copy(server.url, target, match="*set*")
+    assert "payload" in report.by_value
+    assert target.smembers("set") == source.smembers("set")
+
+
+def test_another_engine(target: redis.Redis) -> None:
+    """noida-db shares no code with Redis; it returns payloads as Redis does."""
+    with Noida() as server, redis.Redis.from_url(server.url) as source:
+        source.set("string", "x" * 30)
+        source.rpush("list", "a", "b", 3)
+        source.hset("hash", mapping={"a": 1, "b": "two"})
+        source.sadd("set", "a", "b", "7")
+        source.zadd("zset", {"a": 1.5, "b": -2})
+        report = fastresp.copy(source, target, max_payload_bytes=1)
+        assert report.rows == 5
+        assert target.get("string") == b"x" * 30
+        assert target.lrange("list", 0, -1) == [b"a", b"b", b"3"]
+        assert target.hgetall("hash") == {b"a": b"1", b"b": b"two"}
+        assert target.smembers("set") == {b"a", b"b", b"7"}
+        assert target.zrange("zset", 0, -1, withscores=True) == [(b"b", -2), (b"a", 1.5)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of_target", SERVERS)
+@pytest.mark.parametrize("of_source", SERVERS)
+def test_every_pair_of_servers(of_source: str, of_target: str) -> None:
+    programs = [located(name, WHEEL_SERVERS) for name in (of_source, of_target)]
+    with ExitStack() as stack:
+        servers = [stack.enter_context(LocalServer(program=each)) for each in programs]
+        source, target = (stack.enter_context(redis.Redis.from_url(each.url)) for each in servers)
+        fill(source)
+        without_dump(source)
+        user = f"unix://reader:x@{servers[0].socket}"
+        fastresp.copy(user, target, field_ttl="drop")
+        check(source, target)
+        assert fastresp.copy(user, target, field_ttl="drop", exists="replace", verify=True)
+        fastresp.copy(source, target, field_ttl="drop", exists="replace", max_payload_bytes=PARTS)
+        check(source, target)
+
+
+def test_parts(source: redis.Redis, target: redis.Redis) -> None:
+    report = fastresp.copy(source, target, max_payload_bytes=PARTS)
+    check(source, target)
+    assert report.rows == report.replies == source.dbsize()
+    assert report.in_parts > 10 and not report.by_value
+    assert "keys read and written in parts" in str(report)
+    assert target.keys("fastresp:*") == []
+
+
+def test_parts_asyncio(source: redis.Redis, target: redis.Redis) -> None:
+    asyncio.run(fastresp.aio.copy(source, target, max_payload_bytes=PARTS, verify=True))
+    check(source, target)
+
+
+def test_parts_without_memory_usage(
+    shared_source: LocalServer, source: redis.Redis, target: redis.Redis
+) -> None:
+    rights = ("on", "nopass", "~*", "+@all", "-memory")
+    source.execute_command("ACL", "SETUSER", "limited", *rights)
+    user = f"unix://limited:x@{shared_source.socket}"
+    report = fastresp.copy(user, target, max_payload_bytes=PARTS)
+    check(source, target)
+    assert report.in_parts > 5
+
+
+def test_existing_keys_in_parts(source: redis.Redis, target: redis.Redis) -> None:
+    target.set("list:nodes", "kept")
+    options: Any = {"match": "list:nodes", "max_payload_bytes": PARTS}
+    with pytest.raises(fastresp.LoadErrors) as raised:
+        fastresp.copy(source, target, **options)
+    [error] = raised.value.report.errors
+    assert (error.code, error.row_key) == ("BUSYKEY", "{0}=list:nodes")
+    report = fastresp.copy(source, target, exists="skip", **options)
+    assert (report.existing, report.failed) == (1, 0)
+    assert target.get("list:nodes") == b"kept"
+    fastresp.copy(source, target, exists="replace", **options)
+    assert target.lrange("list:nodes", 0, -1) == source.lrange("list:nodes", 0, -1)
+
+
+@pytest.mark.parametrize("of_source", ["refused", "parts"])
+def test_verified(of_source: str, refused: str, source: redis.Redis, target: redis.Redis) -> None:
+    options: Any = {
+        "exists": "replace",
+        "max_payload_bytes": PARTS if of_source == "parts" else None,
+    }
+    user: Any = source if of_source == "parts" else refused
+    report = fastresp.copy(user, target, verify=True, **options)
+    assert report.verification.same, report.verification
+    assert report.verification.rows_compared == source.dbsize()
+    spoiled = (b"list:nodes", b"set:table", b"hash:table", b"zset:table", b"stream:groups")
+    spoiling = fastresp.copy(user, target, **options)
+    assert spoiling.failed == 0
+    target.lset("list:nodes", 1500, "other")
+    target.srem("set:table", "member 7")
+    target.hset("hash:table", "field 7", "other")
+    target.zadd("zset:table", {"member 7": -1})
+    target.xadd("stream:groups", {"a": "late"})
+    target.pexpire("list:numbers", 10_000_000)
+    target.delete("string:random")
+
+    report = fastresp.copy(user, target, changed=True, exists="replace", dry_run=False,
+                           max_payload_bytes=options["max_payload_bytes"])  # fmt: skip
+    assert report.failed == 0
+    assert set(spoiled) <= set(target.keys())
+    check(source, target)
+    assert report.unchanged > 0
+
+
+def test_verification_finds_differences(source: redis.Redis, target: redis.Redis) -> None:
+    """A value in parts that another client changes in the target, after it was copied."""
+    options: Any = {"match": "*:table", "exists": "skip", "max_payload_bytes": PARTS}
+    fastresp.copy(source, target, **options)
+    target.srem("set:table", "member 7")
+    target.delete("zset:table")
+    target.delete("hash:table")
+    target.set("hash:table", "string")
+    target.zadd("zset:table", {"a": 1})
+    report = fastresp.copy(source, target, verify=True, **options)
+    found = {(each.key, each.kind) for each in report.verification.differences}
+    assert found == {(b"set:table", "value"), (b"zset:table", "value"), (b"hash:table", "type")}
+
+
+def test_fields_with_times_to_live(refused: str, shared_source: LocalServer) -> None:
+    with LocalServer() as server, redis.Redis.from_url(server.url) as target:
+        words = "fields of the hash have a time to live"
+        with pytest.raises(fastresp.SourceError, match=words):
+            fastresp.copy(refused, target, match="hash:expiring")
+        report = fastresp.copy(refused, target, match="hash:expiring", field_ttl="drop")
+        assert (report.expiries_dropped, target.hlen("hash:expiring")) == (2, 3)
+        assert target.keys() == [b"hash:expiring"]
+
+
+def test_dry_run(refused: str, source: redis.Redis, target: redis.Redis) -> None:
+    plan = fastresp.copy(refused, target, dry_run=True).plan
+    assert plan.problems == [] and "NOPERM" in plan.by_value
+    assert plan.sample_keys == source.dbsize() and plan.encodings["stream"] == 4
+    assert "read by the commands of their types" in str(plan)
+    plan = fastresp.copy(source, target, dry_run=True, max_payload_bytes=PARTS).plan
+    assert plan.in_parts > 10 and not plan.by_value
+    assert "to be read and written in parts" in str(plan)
+    assert target.dbsize() == 0
+
+
+def test_checkpoint(refused: str, source: redis.Redis, target: redis.Redis) -> None:
+    fastresp.copy(source, target, exists="replace", max_payload_bytes=PARTS, checkpoint="parts")
+    target.delete("fastresp:{parts}:copy")
+    check(source, target)
+
+
+def test_lost_connection_to_the_source(
+    shared_source: LocalServer, source: redis.Redis, target: redis.Redis
+) -> None:
+    """A key of which a part is missing does not exist; the next copy repairs it."""
+    source.rpush("long", *("x" * 1000 for _ in range(20_000)))
+    try:
+        with Proxy(str(shared_source.socket), Fault("cut", "down", at=3_000_000)) as proxy:
+            url = f"redis://127.0.0.1:{proxy.port}"
+            with pytest.raises(fastresp.SourceError, match='key "long" can'):
+                fastresp.copy(url, target, match="long", max_payload_bytes=PARTS)
+        assert target.keys() == []
+        fastresp.copy(source, target, match="long", max_payload_bytes=PARTS)
+        assert target.llen("long") == 20_000
+    finally:
+        source.delete("long")
+
+
+def test_lost_connection_to_the_target(
+    shared_target: LocalServer, source: redis.Redis, target: redis.Redis
+) -> None:
+    options: Any = {"match": "list:nodes", "max_payload_bytes": PARTS, "exists": "replace"}
+    target.rpush("list:nodes", "old")
+    with Proxy(str(shared_target.socket), Fault("cut", "up", at=60_000)) as proxy:
+        url = f"redis://127.0.0.1:{proxy.port}"
+        with pytest.raises(fastresp.TransportError, match='key "list:nodes" was not copied: lost'):
+            fastresp.copy(source, url, **options)
+    assert target.lrange("list:nodes", 0, -1) == [b"old"]
+    fastresp.copy(source, target, **options)
+    assert target.llen("list:nodes") == source.llen("list:nodes")
+    assert target.dbsize() == 1
+
+
+def test_part_that_is_refused(source: redis.Redis, target: redis.Redis) -> None:
+    """An error in the middle of a value: the report names the key, which is not written."""
+    rights = ("on", "nopass", "~*", "+@all", "-rpush")
+    target.execute_command("ACL", "SETUSER", "writer", *rights)
+    path = target.connection_pool.connection_kwargs["path"]
+    with pytest.raises(fastresp.LoadErrors) as raised:
+        fastresp.copy(source, f"unix://writer:x@{path}", match="list:*", max_payload_bytes=PARTS)
+    keys = sorted(each.row_key for each in raised.value.report.errors)
+    assert keys == ["{0}=list:long", "{0}=list:nodes", "{0}=list:numbers"]
+    assert {each.code for each in raised.value.report.errors} == {"NOPERM"}
+    assert target.keys() == []
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time, redis, fastresp
+source, target = sys.argv[1:]
+client = redis.Redis.from_url(target)
+def interrupt():
+    while not client.keys("fastresp:copying:*"):
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    fastresp.copy(source, target, max_payload_bytes=1000)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_interrupt(start_server: Callable[..., LocalServer], target: redis.Redis) -> None:
+    """Ctrl-C in the middle of a large value leaves nothing of it."""
+    server = start_server()
+    with redis.Redis.from_url(server.url) as source:
+        for _ in range(100):
+            source.rpush("long", *("x" * 1000 for _ in range(1_000)))
+    path = target.connection_pool.connection_kwargs["path"]
+    run = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, server.url, f"unix://{path}"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert run.stdout == "interrupted\n", run.stderr
+    deadline = time.monotonic() + 10
+    while target.keys() and time.monotonic() < deadline:  # UNLINK may still be on its way
+        time.sleep(0.01)
+    assert target.keys() == []
+
+
+MEMORY = """
+import resource, sys, fastresp
+source, target = sys.argv[1:]
+fastresp.copy(source, target, match="small", exists="replace")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+fastresp.copy(source, target, exists="replace")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_memory(start_server: Callable[..., LocalServer], target: redis.Redis) -> None:
+    """Values of 100 MB each are copied in a few MiB."""
+    server = start_server()
+    with redis.Redis.from_url(server.url) as source:
+        source.set("small", 1)
+        source.setrange("string", 100 * MIB, "end")
+        for at in range(100):
+            source.rpush("list", *(b"%d" % at + b"x" * 1000 for at in range(1_000)))
+            source.hset("hash", mapping={f"{at}:{n}": "x" * 1000 for n in range(1_000)})
+        path = target.connection_pool.connection_kwargs["path"]
+        run = subprocess.run(
+            [sys.executable, "-c", MEMORY, server.url, f"unix://{path}"],
+            capture_output=True, text=True, timeout=100, check=True,
+        )  # fmt: skip
+        assert int(run.stdout) * 1024 < 48 * MIB
+        assert target.strlen("string") == 100 * MIB + 3
+        assert (target.llen("list"), target.hlen("hash")) == (100_000, 100_000)
+
+
+def test_temporary_names_have_the_slot_of_their_keys() -> None:
+    from redis.crc import key_slot
+
+    keys = (b"a", b"", b"{a}b", b"a{b", b"a}b", b"{}a", b"a}{", b"x{}{y}", b"\xff{\r\n}", b"a}{b")
+    for key in keys:
+        if key:
+            assert key_slot(temporary(key)) == key_slot(key), key
+    assert len({temporary(key) for key in keys}) == len(keys)
