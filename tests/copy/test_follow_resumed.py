@@ -28,7 +28,9 @@ Two = tuple[LocalServer, LocalServer, redis.Redis, redis.Redis]
 @pytest.fixture
 def two(start_server: StartServer) -> Iterator[Two]:
     """A source and a target, and their clients."""
-    source, target = start_server(*OPTIONS), start_server(*OPTIONS)
+    # On a busy machine, a killed copy takes longer to resume than 1 MiB of commands, the default.
+    source = start_server(*OPTIONS, "--repl-backlog-size", "64mb")
+    target = start_server(*OPTIONS)
     with redis.Redis.from_url(source.url) as client, redis.Redis.from_url(target.url) as copied:
         yield source, target, client, copied
 
