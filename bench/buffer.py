@@ -30,7 +30,7 @@ from servers import C, Server, running
 from turns import NotAvailable, server_seconds, show
 
 from fastresp import ListBuffer, RedisCli, mass_insert, pack_many
-from fastresp.cli.demo.generators import (
+from fastresp.cli.demo.methods import (
     PAYLOAD,
     by_concatenation,
     by_named_format,

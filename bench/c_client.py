@@ -14,7 +14,7 @@ from pathlib import Path
 import compiling
 from turns import NotAvailable
 
-from fastresp.cli.demo.generators import PAYLOAD
+from fastresp.cli.demo.methods import PAYLOAD
 from fastresp.server.local_server import LocalServer
 
 SOURCE = Path(__file__).with_name("hiredis_c.c")

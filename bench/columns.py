@@ -22,7 +22,7 @@ from results import Result
 from script import run_script
 
 from fastresp import Template
-from fastresp.cli.demo.generators import by_substitution, chunks
+from fastresp.cli.demo.methods import by_substitution, chunks
 from fastresp.encode.columns.arrow import ArrowStream
 from fastresp.encode.columns.column_writer import ColumnWriter
 from fastresp.encode.writer import CHUNK_BYTES

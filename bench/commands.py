@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastresp.cli.demo.generators import PAYLOAD
+from fastresp.cli.demo.methods import PAYLOAD
 
 KINDS = ("SET", "LPUSH")
 

@@ -20,7 +20,7 @@ from script import run_script
 from servers import python_packer
 
 from fastresp import Template, Writer, pack_many
-from fastresp.cli.demo.generators import AS_LISTED, GENERATORS, chunks
+from fastresp.cli.demo.methods import AS_LISTED, GENERATORS, chunks
 
 COMMANDS = 100_000
 

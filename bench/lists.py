@@ -22,7 +22,7 @@ from servers import Server, running
 from turns import Contender, entries, measure
 
 from fastresp import FastrespError, ListBuffer, mass_insert
-from fastresp.cli.demo.generators import PAYLOAD
+from fastresp.cli.demo.methods import PAYLOAD
 
 ITEM = PAYLOAD.encode()
 KEY = "key"

@@ -23,7 +23,7 @@ from servers import Server, running
 from turns import Contender, Timed, entries, measure
 
 from fastresp import mass_insert, read
-from fastresp.cli.demo.generators import PAYLOAD
+from fastresp.cli.demo.methods import PAYLOAD
 
 ROWS = 5_000_000
 VECTORS = 100_000

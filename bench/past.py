@@ -18,8 +18,7 @@ from servers import Server, running
 from turns import Contender, entries, measure
 
 from fastresp import FastrespError, dump, mass_insert
-from fastresp.cli.demo.generators import PAYLOAD
-from fastresp.cli.demo.methods import READY_FILE
+from fastresp.cli.demo.methods import PAYLOAD, READY_FILE
 
 ROWS = 1_000_000
 HASHES = ROWS // 5

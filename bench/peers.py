@@ -28,7 +28,7 @@ from servers import Address, running
 from turns import Contender, measure
 
 import fastresp
-from fastresp.cli.demo.generators import PAYLOAD
+from fastresp.cli.demo.methods import PAYLOAD
 
 COMMANDS = 100_000
 BATCH = 1_000

@@ -28,7 +28,7 @@ from servers import PARSERS, Server, running
 from turns import NotAvailable, Timed, show
 
 from fastresp import mass_insert
-from fastresp.cli.demo.generators import PAYLOAD
+from fastresp.cli.demo.methods import PAYLOAD
 from fastresp.server.local_server import find_program
 
 BENCHMARK = "redis-benchmark"

@@ -12,7 +12,7 @@ from results import Result
 from script import run_script
 from turns import entries, measure, repeated
 
-from fastresp.cli.demo.generators import PAYLOAD
+from fastresp.cli.demo.methods import PAYLOAD
 from fastresp.resp.scan import ReplyScanner
 
 REPLIES = 10_000

@@ -45,9 +45,9 @@ CLASSES: dict[str, tuple[tuple[str, str], ...]] = {
         ("fastresp/lists/buffer.py", "push"),
     ),
     "generation": (
-        ("demo/generators.py", "by_named_format"),
-        ("demo/generators.py", "by_concatenation"),
-        ("demo/generators.py", "by_text_substitution"),
+        ("demo/methods.py", "by_named_format"),
+        ("demo/methods.py", "by_concatenation"),
+        ("demo/methods.py", "by_text_substitution"),
         ("~", "<method 'encode' of 'str' objects>"),
     ),
 }

@@ -14,7 +14,7 @@ from turns import show
 
 from fastresp import Template
 from fastresp.cli.demo.comparison import compare_rows
-from fastresp.cli.demo.generators import PAYLOAD
+from fastresp.cli.demo.methods import PAYLOAD
 
 ROWS = 300_000
 TEMPLATES = {"SET": "SET {key} {value}", "HSET": "HSET user:{id} {**-id}"}

@@ -43,8 +43,7 @@ from .server.options import (
 )
 from .server.preflight import Requirements
 from .server.settings import Server, ServerLike
-from .sources.async_chunks import AsyncChunks
-from .sources.chunks import Chunks
+from .sources.chunks import AsyncChunks, Chunks
 from .sources.source import Data, as_source
 from .transports.aio import PAUSE_SECONDS, answer, run, stream
 from .transports.driver import Blocking

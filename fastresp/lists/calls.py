@@ -19,9 +19,8 @@ from ..transports.base import UNAWAITED
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Pull, Steps
 from .at_least_once import AtLeastOnce
-from .at_most_once import AtMostOnce
+from .at_most_once import AtMostOnce, PoppedItems
 from .connection import ListConnection, SlotMoved, SlotOwner
-from .popped_items import PoppedItems
 from .push import Push, Pushed, checked_items
 from .settings import Settings
 

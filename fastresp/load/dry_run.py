@@ -29,11 +29,10 @@ from ..server.threads import in_parallel
 from ..sources.chunks import serializer
 from ..sources.source import Encoder, encoding, known_rows, released
 from ..transports.locating import naming_place
-from .inquiry import Inquiry, inquire, merged
+from .inquiry import Command, Inquiry, SlotShares, inquire, merged, slot_shares
 from .memory_estimate import Estimate, Model
 from .progress import fraction_read
 from .replication import check_target
-from .slot_shares import Command, SlotShares, slot_shares
 
 __all__ = ["DryRun", "Inquiry", "Node", "Sample", "busy_keys", "dry_run", "full", "take_sample"]
 

@@ -23,8 +23,7 @@ from ..server.options import (
     RateLimit,
     Rejects,
 )
-from ..server.settings import Server, ServerLike
-from ..server.url_or_client import is_cluster
+from ..server.settings import Server, ServerLike, is_cluster
 from ..sources.chunks import Chunks
 from ..sources.source import Data, as_source, files_of
 from ..transports.base import Transport
@@ -205,7 +204,7 @@ def features(chunks: Chunks) -> list[Feature]:
     if isinstance(options.progress, Feature):
         found.append(options.progress)
     if options.metrics is not None:
-        from .metrics import Metrics
+        from .telemetry import Metrics
 
         found.append(Metrics(options, files_of(chunks.data)))
     # Imported by programs that configure tracing, and by redis-py if OpenTelemetry is installed.
@@ -215,7 +214,7 @@ def features(chunks: Chunks) -> list[Feature]:
         if trace is not None and not isinstance(
             trace.get_tracer_provider(), trace.ProxyTracerProvider
         ):
-            from .tracing import Span
+            from .telemetry import Span
 
             found.append(Span(trace, chunks.template, options))
     if options.progress and not isinstance(options.progress, Feature):

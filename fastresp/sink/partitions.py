@@ -13,7 +13,7 @@ from ..encode.key_columns import as_pattern
 from ..replies.fetch_hashes import fetch_hashes
 from ..resp.slots import SLOTS
 from ..server.options import check_timeout
-from ..server.url_or_client import with_password
+from ..server.settings import with_password
 from .types import check_types, parse_batch
 
 __all__ = ["HashPartitions"]

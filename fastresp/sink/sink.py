@@ -19,11 +19,9 @@ from ..outcome.messages import GROUPED, LINE_SHOWN, Message, shortened
 from ..outcome.tracebacks import public
 from ..server.options import Checkpoint, Options, Replicate, Serialize, grouped
 from ..server.preflight import Requirements
-from ..server.settings import Server
-from ..server.url_or_client import with_password
+from ..server.settings import Server, with_password
 from ..sources.chunks import Chunks
-from .rejects import RejectsOfTask, check_folder
-from .task import Task, TaskLoad
+from .task import RejectsOfTask, Task, TaskLoad, check_folder
 from .totals import Totals
 
 if TYPE_CHECKING:

@@ -1,11 +1,15 @@
-"""Cut a source into chunks: buffers of encoded commands that are ready to send."""
+"""Cut a source into chunks: buffers of encoded commands that are ready to send.
+
+The chunks of an async source are sent while the source pauses.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
 from operator import call
@@ -13,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..encode.row_key import RowKeys
 from ..encode.template import Template
-from ..encode.writer import CHUNK_BYTES
+from ..encode.writer import CHUNK_BYTES, CHUNK_SECONDS
 from ..outcome.errors import TransportError
 from ..resp.buffer import Chunk
 from ..resp.commands import commands_with
@@ -28,14 +32,13 @@ from .entries import Entries
 from .files import Table
 from .files.resp import RespFile
 from .pushed import Pushed
-from .source import Encoder, encoding, is_columns, release
+from .source import Encoder, encoding, is_columns, release, row_writer
 
 if TYPE_CHECKING:
     from ..encode.payload.serialized_chunk import LaneSplitter
     from ..encode.payload.serializer import Serializer
 
-__all__ = ["PAYLOAD_BYTES", "Chunks"]
-
+__all__ = ["PAYLOAD_BYTES", "AsyncChunks", "Chunks"]
 
 # The defaults of Merge: a server runs a command of this size within 1 ms.
 MERGE_ITEMS = 1000
@@ -393,3 +396,55 @@ def serializer(mode: Serialize, connections: int, answers: Answers | None) -> Se
         merger=Merger(MERGE_ITEMS, MERGE_BYTES),
         several=connections > 1 and (answers is None or answers.topology is None),
     )
+
+
+class AsyncChunks(Chunks):
+    """Chunks of an async iterable; ``next()`` returns an awaitable.
+
+    While the source waits for its next row, ``ready()`` returns chunks of the earlier rows.
+    """
+
+    def __init__(self, data: Any, template: Template | None, options: Options) -> None:
+        super().__init__(data, template, options)
+        self._blocks = False
+
+    def open(self) -> None:
+        if self._source is None:
+            self.writer = row_writer(self.template, self.options)
+            self._source = aiter(self.data)
+
+    def next(self) -> Awaitable[Chunk | None]:  # type: ignore[override]
+        """Return an awaitable for the result of ``Chunks.next()``."""
+        self._check_own()  # before the first await
+        return self._next()
+
+    async def _next(self) -> Chunk | None:
+        self._drop_delivered()
+        while self._more and not self._ready and not self.blocked:
+            await self._gather(self._source)
+            if not self._ready:
+                await asyncio.sleep(0)  # every row was skipped
+        return self._deliver()
+
+    async def _gather(self, source: AsyncIterator[Any]) -> None:
+        """Read and encode rows until a chunk is ready, or CHUNK_SECONDS have passed."""
+        fill, deadline = self.writer.fill, time.monotonic() + CHUNK_SECONDS
+        try:
+            async for row in source:
+                # Immediately: the source may change its row and yield it again.
+                if fill((row,)) or time.monotonic() >= deadline:
+                    break
+            else:
+                self._more = False
+        except Exception:
+            self._cut()
+            self._raise_refused()  # an error in an earlier row
+            raise
+        self._cut()
+
+    def ready(self) -> deque[Chunk]:
+        self._cut()
+        ready = super().ready()
+        if not ready:
+            self._raise_refused()
+        return ready

@@ -17,7 +17,7 @@ from ..server.forks import Inherited
 from ..server.options import Rate
 from ..server.settings import Server
 from .failures import LIKELY_CAUSES, NotMarked, NotRun, idle_cause, with_second_look
-from .pace import PORTION_S
+from .sending import PORTION_S
 from .stream import Sink, Stream, Wait
 from .window import Window
 

@@ -15,10 +15,9 @@ from .connection import Connection
 from .error_policy import ErrorPolicy
 from .filters import Durability, IdempotentFilter, ScriptFilter, TransactionFilter, confirmation_of
 from .ledger import Ledger
-from .pace import Pace
 from .resend import Resending
 from .retry import RetryFilter
-from .sending import Position
+from .sending import Pace, Position
 from .window import Filter, Window
 
 __all__ = ["Lane"]

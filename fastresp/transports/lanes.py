@@ -23,9 +23,8 @@ from .error_policy import ErrorPolicy
 from .failures import NotMarked, NotRun
 from .lane import Lane
 from .ledger import Key, Ledger
-from .pace import Pace
 from .resend import Resending, ResendUnit
-from .sending import Position, ResumePoint
+from .sending import Pace, Position, ResumePoint
 from .window import WINDOW_BYTES
 
 __all__ = ["Lanes"]

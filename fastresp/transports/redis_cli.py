@@ -1,4 +1,4 @@
-"""The ``redis-cli --pipe`` transport: start, feed, monitor and end the process."""
+"""The ``redis-cli --pipe`` transport: its options; start, feed, monitor and end the process."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ from ..resp.grammar import ERROR_BYTES
 from ..server.answers import Answers
 from ..server.descriptors import POLLIN, POLLOUT, needed_for, new_poll
 from ..server.forks import Inherited, on_fork
-from ..server.local_server import cannot_run, end_group, need_program
+from ..server.local_server import cannot_run, end_group, need_program, output_of
 from ..server.options import Rate, RateLimit, check_timeout
 from ..server.settings import Server, ServerLike
 from .base import Transport
-from .cli_options import beyond_redis_cli, cli_options
 from .driver import Blocking, Steps
 from .failures import LIKELY_CAUSES, closed_outputs, idle_cause, no_progress, with_second_look
-from .pace import PORTION_S, Pace
-from .sending import Sending
+from .sending import PORTION_S, Pace, Sending
 
 __all__ = ["RedisCli"]
 
@@ -54,6 +52,16 @@ OWN_MESSAGES = re.compile(
 )
 # The reply to redis-cli's last command, an ECHO, if the ACL no longer allows ECHO.
 ECHO_REFUSED = re.compile(r"NOPERM .*'echo'", re.IGNORECASE)
+# TLS settings of redis-py that redis-cli has no option for.
+TLS_BEYOND_CLI = (
+    "ssl_ca_data",
+    "ssl_password",
+    "ssl_validate_ocsp",
+    "ssl_validate_ocsp_stapled",
+    "ssl_min_version",
+    "ssl_include_verify_flags",
+    "ssl_exclude_verify_flags",
+)
 
 
 class RedisCli(Transport):
@@ -454,3 +462,51 @@ def unread(end: socket.socket) -> int:
     with suppress(OSError):
         fcntl.ioctl(end, termios.TIOCOUTQ, count)
     return count[0]
+
+
+def beyond_redis_cli(program: str, server: Server, answers: Answers) -> str:
+    """Return why redis-cli can't send the load, or would hang; "" if it can."""
+    unknown = [name for name in TLS_BEYOND_CLI if server.settings.get(name)]
+    if answers.cluster:
+        return "this server is part of a cluster, and redis-cli --pipe does not follow MOVED"
+    if answers.echo_refused:
+        return (
+            f"redis-cli --pipe ends with an ECHO, which is refused: {answers.echo_refused} (allow "
+            "it with ACL SETUSER ... +echo, if this is an ACL)"
+        )
+    if server.tls and unknown:
+        return f"redis-cli has no option for {', '.join(unknown)}"
+    if server.tls and not _knows_tls(program):
+        return f"{program} was built without TLS"
+    return ""
+
+
+def _knows_tls(program: str) -> bool:
+    return b"--tls" in output_of(program, "--help")
+
+
+def cli_options(server: Server, answers: Answers, user: str | None) -> list[str]:
+    """Return redis-cli's options for a server, except the password (see REDISCLI_AUTH)."""
+    settings = server.settings
+    if "path" in settings:
+        options = ["-s", str(settings["path"])]
+    else:
+        options = ["-h", str(answers.host), "-p", str(answers.port)]
+    if settings.get("db"):
+        options += ["-n", str(settings["db"])]
+    if user:
+        options += ["--user", user]
+    if server.tls:
+        options += ["--tls", "--sni", str(answers.host)]
+        for option, setting in (
+            ("--cacert", "ssl_ca_certs"),
+            ("--cacertdir", "ssl_ca_path"),
+            ("--cert", "ssl_certfile"),
+            ("--key", "ssl_keyfile"),
+            ("--tls-ciphers", "ssl_ciphers"),
+        ):
+            if settings.get(setting):
+                options += [option, str(settings[setting])]
+        if settings.get("ssl_cert_reqs", "required") in ("none", None, 0):
+            options.append("--insecure")
+    return options

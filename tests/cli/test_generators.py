@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastresp
-from fastresp.cli.demo.generators import (
+from fastresp.cli.demo.methods import (
     AS_LISTED,
     CHUNK_BYTES,
     GENERATORS,

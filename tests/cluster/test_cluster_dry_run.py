@@ -19,7 +19,7 @@ from fastresp import Template
 from fastresp.cli.exit_codes import Exit
 from fastresp.encode.row_key import RowKeys
 from fastresp.load.dry_run import DryRun, dry_run
-from fastresp.load.slot_shares import slot_shares
+from fastresp.load.inquiry import slot_shares
 from fastresp.resp.slots import Rules
 from fastresp.server.cluster import Topology
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from fastresp.encode.template import as_template
-from fastresp.load.search_indexes import Written, written_by
-from fastresp.server.indexes import Index, read_index
+from fastresp.load.search_indexes import Index, Written, read_index, written_by
 
 
 def test_parses_valkey_search() -> None:

@@ -21,7 +21,7 @@ BESIDE = {
     "load/commands.py",  # the names of the template's commands
     "load/search_indexes.py",  # a feature
     "load/checkpoint/feature.py",  # a feature
-    "load/checkpoint/stored_progress.py",  # a feature
+    "load/checkpoint/description.py",  # a feature
     "sources/several_tables.py",  # asked whether the data is a list of tables
     "transports/base.py",  # opens and closes the connections
     "transports/error_policy.py",  # errors

@@ -16,8 +16,7 @@ from ...load.mass_insert import mass_insert
 from ...outcome.errors import FastrespError
 from ...sources.files.checks import binary_format
 from ...sources.files.input import MAGIC_BYTES
-from .generators import PAYLOAD
-from .methods import READY_FILE, Announce, Comparison, Methods, Workbench
+from .methods import PAYLOAD, READY_FILE, Announce, Comparison, Methods, Workbench
 
 __all__ = [
     "BY_CLI",

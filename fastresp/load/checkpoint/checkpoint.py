@@ -17,12 +17,11 @@ from typing import Any
 from ...outcome.errors import CheckpointError, TransportError, TransportTimeout
 from ...outcome.report import Report
 from ...transports.filters import Confirmation
-from .description import Description
-from .fencing import FENCE_BYTES
+from .description import Description, StoredProgress
 from .identity import check_same
 from .links import possible_later, until_freed
+from .markers import FENCE_BYTES
 from .previous_loader import AtWork, check_alone, close_all, remove_truncated_transactions
-from .stored_progress import StoredProgress
 
 __all__ = ["StoredCheckpoint"]
 

@@ -27,16 +27,14 @@ from ...transports.base import Transport, add_report
 from ...transports.driver import Blocking, Steps
 from ...transports.failures import TakenOver
 from ...transports.filters import confirmation_of
-from ...transports.pace import PORTION_S
-from ...transports.sending import ResumePoint
+from ...transports.sending import PORTION_S, ResumePoint
 from ..commands import command_names, is_idempotent
 from ..load import Feature, Load
 from .checkpoint import StoredCheckpoint
-from .fencing import MERGED_ITEMS, RUN
+from .description import StoredProgress
 from .identity import identity
 from .links import address_of, check_name
-from .markers import has_run
-from .stored_progress import StoredProgress
+from .markers import MERGED_ITEMS, RUN, has_run
 
 __all__ = ["CheckpointFeature", "check_possible"]
 

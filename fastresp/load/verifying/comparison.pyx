@@ -35,7 +35,7 @@ from .write_command cimport (
     is_list,
 )
 
-from .values import same_document, same_score
+from .differences import same_document, same_score
 
 cdef enum:
     # Maximum bytes kept of a value that differs.

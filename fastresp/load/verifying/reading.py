@@ -20,8 +20,7 @@ from ...server.answers import Answers
 from ...server.options import Options
 from ...server.preflight import Requirements
 from ...server.settings import Server, ServerLike
-from ...sources.async_chunks import AsyncChunks
-from ...sources.chunks import Chunks
+from ...sources.chunks import AsyncChunks, Chunks
 from ...sources.source import Encoder
 from ...transports.driver import Emit, Step, Steps
 from ...transports.socket import SocketTransport

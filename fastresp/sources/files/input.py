@@ -1,10 +1,14 @@
-"""Read a file or a pipe from start to end, and count the bytes; other threads can end a wait."""
+"""Read a file or a pipe from start to end, and count the bytes; other threads can end a wait.
+
+A server is read as a file, too: ``redis+psync://host:port`` is its snapshot.
+"""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
+import re
 import stat
 import sys
 import threading
@@ -15,13 +19,25 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from ...outcome.errors import SourceError
+from ...outcome.messages import Message
 from ...server.descriptors import POLLIN, new_poll
+from ...server.preflight import Requirements
+from ...server.settings import ASK_TIMEOUT_S, Server
 from ..blocking import read_now, wait_until
+from ..replica_stream import ReplicaStream
 from .arrow_files import Block, BorrowedObjects
 from .remote import RemoteFile, RemotePath, open_remote
-from .replica_file import ReplicaFile
 
-__all__ = ["Input", "LineSearch", "StopEvent", "from_start", "name_of", "start_of"]
+__all__ = [
+    "Input",
+    "LineSearch",
+    "ReplicaFile",
+    "StopEvent",
+    "from_start",
+    "is_server",
+    "name_of",
+    "start_of",
+]
 
 # How often a wait for a pipe checks whether its data is still wanted, in milliseconds.
 POLL_MS = 100
@@ -33,6 +49,9 @@ AHEAD_BLOCKS = 3
 SEARCH_S = 10.0
 # Enough to detect any format or compression.
 MAGIC_BYTES = 16
+SERVER = re.compile(r"(redis|rediss|valkey|valkeys|unix)\+psync://", re.IGNORECASE)
+# Maximum seconds without data.
+TIMEOUT_S = 6 * ASK_TIMEOUT_S
 
 
 class StopEvent(threading.Event):
@@ -346,3 +365,42 @@ def _size(file: Any) -> int | None:
         return None
     file.seek(here)
     return end - here
+
+
+def is_server(source: object) -> bool:
+    """Return whether a source is the URL of a server whose snapshot is to be read."""
+    return isinstance(source, str) and SERVER.match(source) is not None
+
+
+class ReplicaFile(io.RawIOBase):
+    """The snapshot of a server as an RDB file, requested as by a replica, at the first ``read()``.
+
+    Args:
+        url: the URL of the server, with ``+psync`` after its scheme.
+
+    Raises:
+        ValueError: the URL can't be parsed, or names a database.
+    """
+
+    def __init__(self, url: str) -> None:
+        server = Server(re.sub(r"\+psync", "", url, count=1), Requirements(reading=True))
+        if server.settings.get("db"):
+            raise ValueError("a snapshot has all databases; choose one with db=, not in the URL")
+        self.name = f"snapshot of {server}"
+        instead = Message("use fastresp.unload() to read with SCAN")
+        self._stream = ReplicaStream(server, TIMEOUT_S, instead=instead)
+        self._begun = False
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return ``size`` bytes, fewer only at the end; raises as ``ReplicaStream`` does."""
+        if not self._begun:
+            self._begun = True
+            self._stream.open()
+        return self._stream.read(size)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()

@@ -13,8 +13,8 @@ from typing import IO, Any, Literal, TypeAlias, get_args
 
 from ...outcome.messages import Hint, Message, shown_query
 from ...outcome.passwords import masked_url
+from .input import ReplicaFile, is_server
 from .remote import is_pattern, is_remote, path_of, remote_files
-from .replica_file import ReplicaFile, is_server
 
 __all__ = [
     "FORMATS", "Format", "Path", "SUFFIXES", "Source", "exists", "files_of", "format_of",

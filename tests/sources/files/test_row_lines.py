@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastresp.sources.files.csv_text import RowLines
-from fastresp.sources.files.quotes import _has_returns
+from fastresp.sources.files.delimited import _has_returns
 
 TEXTS = st.text(alphabet='a,"\n\r', max_size=40)
 
