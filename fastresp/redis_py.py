@@ -11,7 +11,7 @@ import redis
 
 from .outcome.errors import EncodeError
 from .outcome.tracebacks import public
-from .resp.redis_pipeline import pack_pipeline
+from .resp.values import pack_pipeline
 
 __all__ = ["CommandPacker", "fast", "speed_up"]
 

@@ -12,9 +12,8 @@ from pyspark.sql import SparkSession, datasource, types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from .sink import Sink, Totals
-from .sink.listeners import Address, end_job, give_up_job, listen
+from .sink.driver import Address, end_job, give_up_job, listen, reading_options, sink_options
 from .sink.partitions import HashPartitions
-from .sink.text_options import reading_options, sink_options
 from .sink.types import in_utc
 
 __all__ = ["register"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ..encode.template import Template
+from ..encode.template import Template, check_creating
 from ..load.commands import command_names
 from ..load.inquiry import deleting
 from ..load.mass_insert import mass_insert
@@ -179,8 +179,6 @@ def run(
         if texts:
             check_templates(texts)
             if isinstance(load_options.mode, Serialize | Replicate):
-                from ..encode.payload.creating import check_creating
-
                 check_creating(Template(*texts), file=isinstance(load_options.mode, Replicate))
         if flags.dry_run:
             end.fields = {"dry_run": True}

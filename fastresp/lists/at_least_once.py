@@ -12,8 +12,7 @@ from ..outcome.errors import CommandError, LeaseError
 from ..outcome.report import counted
 from ..transports.driver import Steps
 from .at_most_once import AtMostOnce
-from .connection import Arguments
-from .scripts import ACK, PUT_BACK, TAKE, keys_of, run
+from .settings import ACK, PUT_BACK, TAKE, Arguments, keys_of, run
 
 __all__ = ["AtLeastOnce"]
 

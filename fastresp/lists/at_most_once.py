@@ -16,9 +16,8 @@ from ..replies.reply_columns import ReplyColumns, string_column
 from ..resp.buffer import Chunk
 from ..transports.connection import LostConnection
 from ..transports.driver import Steps
-from .connection import Arguments, ListConnection, SlotMoved
-from .scripts import recover
-from .settings import BATCH_BYTES, Settings
+from .connection import ListConnection, SlotMoved
+from .settings import BATCH_BYTES, Arguments, Settings, recover
 from .variadic import gather
 
 __all__ = ["AtMostOnce", "PoppedItems"]

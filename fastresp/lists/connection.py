@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import UnionType
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 from ..encode.writer import Writer
 from ..outcome.errors import CommandError, ProtocolError, TransportError
@@ -22,9 +22,9 @@ from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Pull, Steps
 from ..transports.ledger import MAX_S
 from ..transports.socket import connecting
-from .settings import Settings
+from .settings import Arguments, Settings
 
-__all__ = ["Arguments", "ListConnection", "SlotMoved", "SlotOwner"]
+__all__ = ["ListConnection", "SlotMoved", "SlotOwner"]
 
 
 class SlotMoved(CommandError):
@@ -95,8 +95,6 @@ class SlotOwner:
         replicas = self.server.nodes_of(topology.replicas, 1)
         self._known = [self.server, *others, *replicas, self._seed]
 
-
-Arguments: TypeAlias = tuple[Any, ...]
 
 # Maximum reply size per requested item, in addition to BULK_BYTES. A lower limit would lose large
 # items, and would not stop a hostile server, which can send any number of replies.

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..encode.payload.creating import check_creating
 from ..encode.payload.format import Format
 from ..encode.payload.serializer import Serializer
 from ..encode.row_key import RowKeys
-from ..encode.template import Template
+from ..encode.template import Template, check_creating
 from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..outcome.messages import Hint, Message, message_of
 from ..outcome.report import counted, size_text

@@ -8,9 +8,8 @@ import stat
 from collections.abc import Callable, Iterable
 from typing import IO, Any, Literal
 
-from ..encode.payload.creating import check_creating
 from ..encode.row_key import RowKeys
-from ..encode.template import Template, TemplateLike, as_template
+from ..encode.template import Template, TemplateLike, as_template, check_creating
 from ..outcome.tracebacks import public
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited, is_own, on_fork

@@ -25,9 +25,8 @@ from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.driver import Emit, Step, open_source
 from .cluster_core import RawCluster
-from .expiries import Expiries
 from .iter_replies import exchange_core
-from .key_pattern import column_of, not_text, shown_key
+from .key_pattern import Expiries, column_of, not_text, shown_key
 from .reply_columns import ReplyColumns
 from .reply_core import ReplyCore
 from .scan import Scan

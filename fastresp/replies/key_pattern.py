@@ -1,4 +1,4 @@
-"""Find the keys of a pattern, such as ``"user:{id}"``, and their types."""
+"""Find the keys of a pattern, such as ``"user:{id}"``, their types, and when they expire."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..encode.columns.arrow_out import StringColumn
+from ..encode.columns.arrow_out import StringColumn, TimeColumn, time_column
 from ..encode.key_columns import VALUE_COLUMNS, Pattern
 from ..outcome.errors import CommandError, DecodeError, SourceError, TransportError
 from ..outcome.messages import Hint, Message
@@ -35,10 +35,18 @@ __all__ = [
     "replies_by_key",
     "shown_key",
     "type_of",
+    "Expiries",
+    "expiry_command",
 ]
 
 # The number of entries in the first request for a set, sorted set, list or stream.
 FIRST_ENTRIES = 256
+PEXPIRETIME = "PEXPIRETIME {0}"
+# For servers without PEXPIRETIME (Redis 6.2): TTL and clock of the node that has the key.
+BY_CLOCK = (
+    "EVAL \"local left, now = redis.call('PTTL', KEYS[1]), redis.call('TIME') "
+    'return left < 0 and left or left + now[1] * 1000 + math.floor(now[2] / 1000)" 1 {0}'
+)
 
 
 class KeyType(NamedTuple):
@@ -246,3 +254,50 @@ def shown_key(key: bytes) -> str:
     if len(key) > SHOWN_BYTES:
         return f"{key[:SHOWN_BYTES]!r}..."
     return repr(key.decode() if is_text(key) else key)
+
+
+def expiry_command(server: Server, timeout: float | None) -> str:
+    """Return the template of the command that reads when a key expires, in ms since 1970."""
+    [reply] = iter_replies(
+        [("PEXPIRETIME", "")], server=server.any_node(), on_error="collect", timeout=timeout
+    )
+    lacking = isinstance(reply, CommandError) and "unknown command" in reply.text.lower()
+    return BY_CLOCK if lacking else PEXPIRETIME
+
+
+class Expiries:
+    """Reads when keys expire, and keeps the times until the keys' values arrive.
+
+    A time is read before the value. So a key that expires in between has no value; the other way
+    around, it would have a value and no time, as if it never expired.
+
+    Args:
+        server, timeout: as for ``unload()``.
+    """
+
+    def __init__(self, server: Server, timeout: float | None) -> None:
+        self._server = server
+        self._timeout = timeout
+        self._times: deque[int | None] = deque()
+
+    def keys(self, keys: Iterable[bytes]) -> Generator[bytes, None, None]:
+        """Yield the keys; before each key, read when it expires."""
+        command = expiry_command(self._server, self._timeout)
+        with closing(replies_by_key(keys, command, self._server, self._timeout)) as replies:
+            for key, reply in replies:
+                if isinstance(reply, CommandError):
+                    raise reply
+                if type(reply) is not int:
+                    error = unexpected(command.partition(" ")[0], reply)
+                    raise TransportError(f"can't read from the server at {self._server}: {error}")
+                # -1: the key does not expire. -2: it is gone.
+                self._times.append(reply if reply >= 0 else None)
+                yield key
+
+    def take(self) -> int | None:
+        """Remove and return the time of the next key, in ms since 1970; None if there is none."""
+        return self._times.popleft()
+
+    def column(self, rows: int) -> TimeColumn:
+        """Remove and return the times of the next keys as a column."""
+        return time_column([self.take() for _ in range(rows)])

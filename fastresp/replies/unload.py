@@ -25,7 +25,6 @@ from ..outcome.messages import Hint, Message
 from ..outcome.report import counted
 from ..outcome.tracebacks import public
 from ..server.settings import Server, ServerLike
-from .expiries import Expiries
 from .fetch_hashes import (
     Columns,
     Hashes,
@@ -34,6 +33,7 @@ from .fetch_hashes import (
 from .key_pattern import (
     FIRST_ENTRIES,
     KINDS,
+    Expiries,
     KeyType,
     SkippedKeys,
     as_reading,

@@ -16,7 +16,7 @@ from operator import call
 from typing import TYPE_CHECKING, Any
 
 from ..encode.row_key import RowKeys
-from ..encode.template import Template
+from ..encode.template import Template, check_creating
 from ..encode.writer import CHUNK_BYTES, CHUNK_SECONDS
 from ..outcome.errors import TransportError
 from ..resp.buffer import Chunk
@@ -82,8 +82,6 @@ class Chunks:
         self.template = template
         self.options = options
         if isinstance(options.mode, Serialize | Replicate):
-            from ..encode.payload.creating import check_creating
-
             check_creating(template, file=isinstance(options.mode, Replicate))
         self._blocks = (
             hasattr(data, "__arrow_c_stream__")

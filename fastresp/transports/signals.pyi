@@ -1,5 +1,11 @@
 from typing_extensions import disjoint_base
 
+from .stream import Sink
+
+READ_BYTES: int
+
+def receive(fd: int, sink: Sink, reads: int, milliseconds: int = 0, soon: bool = False) -> bool: ...
+
 @disjoint_base
 class Undisturbed:
     holding: bool

@@ -12,7 +12,7 @@ from ..outcome.errors import ProtocolError
 from ..server.descriptors import POLLIN, POLLOUT, is_patched, new_poll
 from ..server.forks import Inherited, on_fork
 from .sending import Sending
-from .sockets import READ_BYTES, receive
+from .signals import READ_BYTES, receive
 from .window import Window
 
 __all__ = ["Sink", "Stream", "Wait", "wait_for"]

@@ -12,7 +12,7 @@ from buffers import Cutter, Open, numbers
 from needed import imported
 
 import fastresp
-from fastresp.lists.scripts import ACK
+from fastresp.lists.settings import ACK
 from fastresp.server.local_server import LocalServer
 
 ACKNOWLEDGEMENT = ACK.splitlines()[-1].encode()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fastresp.sink import Totals
-from fastresp.sink.listeners import Address, announce, give_up_job, listen
+from fastresp.sink.driver import Address, announce, give_up_job, listen
 
 
 def heard() -> tuple[list[Any], Address]:
@@ -24,7 +24,7 @@ def test_from_another_process(capfd: pytest.CaptureFixture[str]) -> None:
     found, address = heard()
     parts = (address.host, address.port, address.key, address.number)
     code = (
-        "from fastresp.sink import Totals; from fastresp.sink.listeners import Address, announce; "
+        "from fastresp.sink import Totals; from fastresp.sink.driver import Address, announce; "
         f"announce(Totals('3', rows=7), Address(*{parts!r}), epoch=2)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

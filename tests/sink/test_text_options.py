@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from fastresp.sink import Sink
-from fastresp.sink.text_options import reading_options, sink_options
+from fastresp.sink.driver import reading_options, sink_options
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``transports.sockets``: wait for input, read it and feed a sink in one call."""
+"""``receive()``: wait for input, read it and feed a sink in one call."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from fastresp.resp.read import ReplyReader
-from fastresp.transports.sockets import READ_BYTES, receive
+from fastresp.transports.signals import READ_BYTES, receive
 
 LONG_MS = 20_000
 

@@ -53,7 +53,6 @@ from .encoding cimport (
 )
 from .format cimport shortest_score
 from .layouts cimport form_of, is_stream, layout_of, pass_layout, pass_score
-from .stream_nodes cimport StreamNode, open_stream_entry, open_stream_node, read_field, read_id
 
 from ...outcome.errors import SourceError
 

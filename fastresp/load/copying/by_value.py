@@ -13,8 +13,8 @@ from ...encode.payload.serializer import Serializer
 from ...encode.writer import Writer
 from ...outcome.errors import CommandError, SourceError, TransportError
 from ...outcome.messages import Hint, Message, message_of, shown_argument
-from ...replies.expiries import expiry_command
 from ...replies.iter_replies import iter_replies
+from ...replies.key_pattern import expiry_command
 from ...replies.large_keys import WRONGTYPE, LargeKeyReader, entries_of, next_count
 from ...server.settings import Server
 from ...sources.entries import PART_BYTES, EntryRow

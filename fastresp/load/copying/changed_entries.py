@@ -11,7 +11,7 @@ from ...encode.payload.restorer import Restorer
 from ...encode.template import Template
 from ...outcome.errors import CommandError, TransportError
 from ...outcome.messages import message_of
-from ...replies.expiries import expiry_command
+from ...replies.key_pattern import expiry_command
 from ...server.preflight import Requirements
 from ...server.settings import Server, ServerLike, as_server
 from ...sources.entries import Entries, EntryRow, in_parts

@@ -13,9 +13,8 @@ from ...encode.payload.restorer import Restorer
 from ...outcome.errors import CommandError, SourceError, TransportError
 from ...outcome.messages import Hint, Message, message_of, shown_argument
 from ...outcome.report import Displayed, counted, size_text
-from ...replies.expiries import expiry_command
 from ...replies.iter_replies import iter_replies
-from ...replies.key_pattern import KINDS
+from ...replies.key_pattern import KINDS, expiry_command
 from ...replies.scan import SCAN_COUNT, Scan
 from ...server.answers import Answers
 from ...server.preflight import RESTORE, Requirements

@@ -12,9 +12,8 @@ from ...encode.template import Template
 from ...outcome.errors import CommandError, SourceError, TransportError
 from ...outcome.messages import message_of
 from ...replies.cluster_core import ClusterCore
-from ...replies.expiries import expiry_command
 from ...replies.iter_replies import iter_replies, replying
-from ...replies.key_pattern import KINDS
+from ...replies.key_pattern import KINDS, expiry_command
 from ...replies.reply_core import ReplyCore
 from ...replies.scan import Scan, ScanPart
 from ...server.answers import Answers

@@ -17,8 +17,8 @@ from ...encode.payload.stored_values import elements, stream_nodes_end
 from ...outcome.errors import SourceError
 from ...outcome.messages import Message, shown_argument
 from ...outcome.report import counted
-from ...replies.expiries import expiry_command
 from ...replies.iter_replies import iter_replies
+from ...replies.key_pattern import expiry_command
 from ...server.settings import Server
 from ...sources.entries import Entries, EntryRow, in_parts
 from ...sources.files.rdb import type_of

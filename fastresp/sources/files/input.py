@@ -1,6 +1,6 @@
 """Read a file or a pipe from start to end, and count the bytes; other threads can end a wait.
 
-A server is read as a file, too: ``redis+psync://host:port`` is its snapshot.
+The snapshot of a server is a file as well, named ``redis+psync://host:port``.
 """
 
 from __future__ import annotations
