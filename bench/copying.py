@@ -2,8 +2,9 @@
 
 The keys are made from a seed: strings, hashes, lists, sets, sorted sets and streams, a third of
 them with a time to live. The redis-py pipelines read DUMP and PEXPIRETIME of 500 keys, change the
-version of each payload as fastresp does (Valkey refuses it otherwise), and write RESTORE. After
-each contender, the types, values and expiries of a sample are compared.
+version of each payload as fastresp does (Valkey refuses it otherwise), and write RESTORE. For the
+copy by value, the user lacks permission for DUMP, so values are read with GET, HSCAN and so on.
+After each contender, the types, values and expiries of a sample are compared.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from functools import partial
 from itertools import islice
 from time import perf_counter
 from typing import Any
+from urllib.parse import urlsplit
 
 import redis
 from results import Result
@@ -31,7 +33,9 @@ KEYS = 2_000_000
 SAMPLE = 2_000
 PIPELINE = 500
 SEED = 36
-OURS, PIPELINES = "fastresp.copy", "redis-py pipelines"
+OURS, BY_VALUE, PIPELINES = "fastresp.copy", "fastresp.copy by value", "redis-py pipelines"
+# A user of the source without permission for DUMP.
+READER = "reader"
 # The RDB version of Valkey 8.1.
 VALKEY = b"\x0b\x00"
 # How many of 100 keys have each type.
@@ -113,22 +117,26 @@ def check(source: Server, target: Server, keys: int) -> None:
 
 
 def compare(args: argparse.Namespace) -> list[Result]:
-    made = {name: Result("copying", name, "", args.keys) for name in (OURS, PIPELINES)}
+    made = {name: Result("copying", name, "", args.keys) for name in (OURS, BY_VALUE, PIPELINES)}
     programs = [located(name, WHEEL_SERVERS) for name in ("redis-8.2", "valkey-8.1")]
     with ExitStack() as stack:
         source, target = (stack.enter_context(running(program=each)) for each in programs)
         show("copying: making the keys")
         fastresp.mass_insert(commands(args.keys), server=source.url)
+        source.client.acl_setuser(
+            READER, enabled=True, nopass=True, keys=["*"], commands=["+@all", "-dump"]
+        )
+        reader = urlsplit(source.url)._replace(netloc=f"{READER}:@").geturl()
 
         def watched(name: str) -> Timed:
             """Copy all keys; return the time, and the CPU time of each server."""
             pair = source.process, target.process
             before = [server_seconds(each) for each in pair]
             start = perf_counter()
-            if name == OURS:
-                fastresp.copy(source.url, target.url)
-            else:
+            if name == PIPELINES:
                 by_pipelines(source.client, target.client)
+            else:
+                fastresp.copy(source.url if name == OURS else reader, target.url)
             seconds = perf_counter() - start
             used = [server_seconds(each) - then for each, then in zip(pair, before, strict=True)]
             return Timed(seconds, {"server_cpu": used[0], "node_cpu": used[1]})

@@ -1,7 +1,7 @@
-"""An RDB file from Parquet: written, and read by a server at start, compared with a live load.
+"""An RDB file from Parquet: written, and read by a server at start, compared with live loads.
 
-The Parquet file is that of ``load.py``. In the first round DEBUG DIGEST must be the same after
-reading and loading.
+The Parquet file is that of ``load.py``. The live loads use commands, ``mode="serialize"`` and
+``mode="replicate"``. In the first round, DEBUG DIGEST must be the same after reading and each load.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import argparse
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
+import psutil
 import redis
 from load import ROWS, TEMPLATE, run_watched, write_parquet
 from results import Result
@@ -24,6 +26,11 @@ from fastresp.server.local_server import LocalServer
 PROGRAM = [sys.executable, "-m", "fastresp"]
 # The interval at which the server is asked whether it has read the file, in seconds.
 ASKED_S = 0.01
+LIVE = {
+    "live load": (),
+    "live load, serialised": ("--mode", "serialize"),
+    "live load, replicated": ("--mode", "replicate"),
+}
 
 
 def digest(server: LocalServer, rows: int) -> bytes:
@@ -35,9 +42,8 @@ def digest(server: LocalServer, rows: int) -> bytes:
 
 
 def compare(args: argparse.Namespace) -> list[Result]:
-    written, read, live = made = [
-        Result("rdb", name, "", args.rows) for name in ("written", "read at start", "live load")
-    ]
+    names = "written", "read at start", *LIVE
+    written, read, *live = made = [Result("rdb", name, "", args.rows) for name in names]
     with tempfile.TemporaryDirectory() as name:
         source, target = Path(name) / "rows.parquet", Path(name) / "dump.rdb"
         write_parquet(source, args.rows)
@@ -57,6 +63,9 @@ def compare(args: argparse.Namespace) -> list[Result]:
                     except redis.exceptions.BusyLoadingError:
                         time.sleep(ASKED_S)
 
+        def loaded(command: list[str]) -> float:
+            return run_watched(command)[0]
+
         for number in range(1, args.rounds + 1):
             show(f"rdb, round {number} of {args.rounds}")
             take(written, write)
@@ -66,11 +75,14 @@ def compare(args: argparse.Namespace) -> list[Result]:
                 found = digest(server, args.rows) if number == 1 else b""
             finally:
                 server.__exit__()
-            with LocalServer(*debug_options()) as other:
-                load = [*PROGRAM, "load", str(source), TEMPLATE, "--server", other.url]
-                take(live, lambda load=load: run_watched(load)[0])
-                if number == 1 and digest(other, args.rows) != found:
-                    raise SystemExit("the file and the load did not make the same data")
+            for result, options in zip(live, LIVE.values(), strict=True):
+                with LocalServer(*debug_options()) as other:
+                    load = [*PROGRAM, "load", str(source), TEMPLATE, *options]
+                    load += ["--server", other.url]
+                    process = psutil.Process(other.process.pid)
+                    take(result, partial(loaded, load), process)
+                    if number == 1 and digest(other, args.rows) != found:
+                        raise SystemExit(f"the file and the {result.row} made different data")
     show("")
     return made
 
