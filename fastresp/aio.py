@@ -277,6 +277,7 @@ async def copy(
     progress: Progress = None,
     retry: Literal["never", "idempotent", "always"] | None = None,
     durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
+    import_source: bool = False,
     checkpoint: str | Checkpoint | None = None,
 ) -> Report:
     """Copy keys to another server, from an event loop; see ``fastresp.copy``.

@@ -38,6 +38,7 @@ __all__ = ["copy"]
 @options.differences
 @options.retry_in_doubt
 @options.durable
+@options.import_source
 @options.copy_checkpoints
 @options.yes
 @options.log

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Iterator
 from subprocess import PIPE
+from typing import Any
 
 import preloaded
 import pytest
@@ -14,6 +15,7 @@ import redis
 from command_line import PROGRAM
 from every_encoding import contents, differences, fill
 from proxy import UP, Fault, Proxy
+from server_programs import WHEEL_SERVERS, located
 from test_follow import OPTIONS, StartServer, Writer, digests, stops_after, wait_for
 
 import fastresp
@@ -214,3 +216,30 @@ def test_a_failover_of_the_source(two: Two, start_server: StartServer, port: int
         with pytest.raises(fastresp.SourceError, match="no longer has the commands after"):
             follow(primary.url, target.url, checkpoint=resumed, until_lag=0)
         check_same(promoted, copied)
+
+
+@pytest.mark.parametrize("imported", [True, False])
+def test_time_to_live_extended_after_expiry(
+    start_server: StartServer, imported: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A target in import mode waits for the source to delete a key, as a replica does."""
+    source = start_server(*OPTIONS)
+    valkey = located("valkey-8.1", WHEEL_SERVERS)
+    with (
+        LocalServer("--import-mode", "yes", program=valkey) as target,
+        redis.Redis.from_url(source.url) as client,
+        redis.Redis.from_url(target.url) as copied,
+    ):
+        options: dict[str, Any] = {"import_source": imported, "until_lag": 0}
+        follow(source.url, target.url, checkpoint=NAME, **options)
+        ends = client.time()[0] * 1000 + 1100
+        with client.pipeline() as transaction:
+            transaction.set("count", 1, pxat=ends).append("count", "0").persist("count")
+            transaction.execute()
+        assert wait_for(lambda: copied.time()[0] * 1000 > ends)
+        resumed = fastresp.Checkpoint(NAME, resume=True)
+        follow(source.url, target.url, checkpoint=resumed, **options)
+        assert client.get("count") == b"10"
+        assert copied.get("count") == (b"10" if imported else b"0")
+    warned = [each.getMessage() for each in caplog.records]
+    assert len([text for text in warned if "import_source=True" in text]) == (0 if imported else 2)

@@ -256,6 +256,7 @@ def copy(
     progress: Progress = None,
     retry: Literal["never", "idempotent", "always"] | None = None,
     durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
+    import_source: bool = False,
     checkpoint: str | Checkpoint | None = None,
 ) -> Report:
     """Copy keys of all types, with their times to live, to another Redis or Valkey.
@@ -324,6 +325,10 @@ def copy(
             10,000.
         on_error, max_errors, rejects, rate_limit, connections, timeout, progress, retry, durable:
             as for ``mass_insert``. ``rate_limit`` counts keys, or bytes of their payloads.
+        import_source: as for ``mass_insert``: a target of Valkey 8.1 or later in import mode does
+            not delete expired keys by itself. Without it, ``follow`` logs a warning: a key that
+            expires in the target before the command that extends its time to live is applied is
+            lost, as in any server that is not a replica.
         max_payload_bytes: a key of a server that uses more memory than this is read and written in
             parts, under a temporary name that is renamed at the end, so that little memory is
             needed, and the target never has a part of it; None for 33,554,432 (32 MiB). A value

@@ -51,6 +51,15 @@ STORED = re.compile(rb"([0-9a-zA-Z]{1,64}) (\d{1,18}) (-1|\d{1,9})")
 # Commands that change no keys. Like the snapshot's functions, they are not copied.
 NOT_OF_KEYS = {b"PUBLISH", b"SPUBLISH", b"SCRIPT", b"FUNCTION"}
 
+# Source: expireIfNeeded() of Redis. Only a replica waits for the DEL of its primary.
+EXPIRING = Message(
+    "the target deletes expired keys by itself: a key whose time to live is extended in the source "
+    "after it has expired in the target is lost; use ",
+    Hint("import_source", True),
+    " for Valkey 8.1 or later, or end with a copy that has ",
+    Hint("changed", True),
+)
+
 
 class Following:
     """Applies the commands of a replication stream to a server, in their order.
@@ -127,6 +136,8 @@ class Following:
             raise
 
     def _follow(self) -> Report:
+        if not self._options.import_source:
+            logging.getLogger("fastresp").warning(EXPIRING)
         with (
             closing(self._lag),
             reporting(self._progress, ()) as show,
