@@ -22,7 +22,7 @@ from test_from_replica import SERVERS, two_servers
 
 import fastresp
 from fastresp.cli.exit_codes import Exit
-from fastresp.load.copying.following import Following
+from fastresp.load.copying.following import EXPIRING, Following
 from fastresp.load.copying.options import CopyOptions
 from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import Server
@@ -250,6 +250,7 @@ def test_what_is_not_applied_is_said(
         client.wait(1, 5000)
     assert (copied.keys(), errors) == ([b"a"], [])
     assert [record.getMessage() for record in caplog.records] == [
+        EXPIRING,
         "commands of other databases are not applied to the target",
         "PUBLISH commands, which change no keys, are not applied to the target",
     ]
@@ -316,7 +317,7 @@ def test_interrupted(
         process.send_signal(number)
         output, words = process.communicate(timeout=30)
     found = json.loads(output)
-    assert (process.returncode, found["exit_code"], words) == (Exit.OK, Exit.OK, "")
+    assert (process.returncode, found["exit_code"], words) == (Exit.OK, Exit.OK, f"{EXPIRING}\n")
     assert found["offset"] == client.info("replication")["master_repl_offset"]
 
 
@@ -409,7 +410,7 @@ def test_keys_of_other_databases_are_said(
         second.mset({"a": 1, "b": 2})
     with caplog.at_level(logging.WARNING, "fastresp"):
         fastresp.copy(source.url, copied, from_replica=True)
-    assert [each.getMessage() for each in caplog.records] == [
+    assert [each.getMessage() for each in caplog.records if each.msg != EXPIRING] == [
         f"{source.socket}: 2 keys of other databases not copied; to copy another database, pass "
         "db=N (--db N)"
     ]

@@ -52,12 +52,10 @@ STORED = re.compile(rb"([0-9a-zA-Z]{1,64}) (\d{1,18}) (-1|\d{1,9})")
 NOT_OF_KEYS = {b"PUBLISH", b"SPUBLISH", b"SCRIPT", b"FUNCTION"}
 
 # Source: expireIfNeeded() of Redis. Only a replica waits for the DEL of its primary.
-EXPIRING = Message(
+EXPIRING = (
     "the target deletes expired keys by itself: a key whose time to live is extended in the source "
-    "after it has expired in the target is lost; use ",
-    Hint("import_source", True),
-    " for Valkey 8.1 or later, or end with a copy that has ",
-    Hint("changed", True),
+    "after it has expired in the target is lost; use import_source=True (--import-source) with "
+    "Valkey 8.1 or later, or end with a copy that has changed=True (--changed)"
 )
 
 
