@@ -1,12 +1,12 @@
-"""The two tables of the 2018 report: pushing onto a list and popping off it, in turn.
+"""The two tables of the 2018 report: pushing to a list and popping from it, in turn.
 
 1,000 messages are pushed, then 1,000 popped, a hundred times. The times of pushes and of pops are
-added up separately. Every popped message is checked. All contenders do this once in each round.
+added up separately. Every popped message is checked. Each contender does this once in each round.
 ``README.md`` describes them.
 
-Through redis-cli the server does most of its work during the pops. So these rows of the push table
-show the cost of writing, without the server's CPU time. A third table, ``000 both``, has the pushes
-and pops of each contender together, with all of the server's CPU time.
+With redis-cli, the server does most of its work during the pops. So in the push table, the rows of
+redis-cli show the cost of writing, without the server's CPU time. A third table, ``000 both``, has
+the pushes and pops of each contender together, with all of the server's CPU time.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Pipelining(Naive):
 
 
 class Ranges(Pipelining):
-    """The LRANGE trick."""
+    """Pop by LRANGE and LTRIM of 100 items."""
 
     def pop(self, count: int) -> int:
         popped = 0
@@ -158,7 +158,7 @@ class Many(Naive):
 
 
 class PlainCli(Ranges):
-    """redis-cli fed by a generator, popped with the LRANGE trick."""
+    """Push by redis-cli, fed by a generator; pop by LRANGE and LTRIM."""
 
     ready = by_named_format(COMMAND).encode()
 
@@ -241,8 +241,8 @@ class Contender:
         run: pushes and pops, or the reason why it can't.
         push: the name of its row of pushes; an empty name makes no row.
         pop: the name of its row of pops.
-        waits: whether the server has finished the pushed commands when a push returns, so that its
-            CPU time can be split between pushes and pops.
+        waits: whether the server has finished the pushed commands when a push returns, so that the
+            server's CPU time can be split between pushes and pops.
     """
 
     run: Callable[[int, Clock], object] | str

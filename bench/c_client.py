@@ -1,6 +1,6 @@
 """Compile and run the 2018 report's loops in C, with the client library hiredis.
 
-As a script it runs each loop once, with its own server on a unix socket and values of 129 bytes.
+As a script, the module runs each loop once: with a server on a unix socket, and 129-byte values.
 """
 
 from __future__ import annotations

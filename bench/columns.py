@@ -1,7 +1,7 @@
 """Time to encode Arrow columns as RESP: fastresp, ``%`` formatting, hiredis, redis-py.
 
-Every contender makes the same bytes, in chunks. fastresp starts from an Arrow table; the others
-start from Python tuples, which are made beforehand, or for embeddings from a NumPy matrix.
+Every contender produces the same bytes, in chunks. fastresp starts from an Arrow table. The other
+contenders start from Python tuples, created beforehand, or for embeddings from a NumPy matrix.
 """
 
 from __future__ import annotations

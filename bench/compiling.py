@@ -21,7 +21,7 @@ def compiled(
     Args:
         source: the C file.
         flags: for the compiler and the linker.
-        lacking: the missing package if this fails, for the message.
+        lacking: the package that is missing if the compilation fails, for the message.
     """
     if shutil.which("cc") is None:
         yield NotAvailable("no C compiler was found (Debian: apt install gcc)")

@@ -23,9 +23,10 @@ class Peer:
 
     Attributes:
         row: its name.
-        package: whose version is noted.
-        load: makes its load of some data into a server, or raises ImportError; None without one.
-        missing: the reason of a row without a load.
+        package: the package whose version is recorded.
+        load: returns a function that loads some data into a server, or raises ImportError; None
+            if there is no load.
+        missing: the reason why there is no load.
     """
 
     row: str

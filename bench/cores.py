@@ -1,10 +1,11 @@
 """Keep a server and its clients on one core or two, and record the state of the machine.
 
-A client that waits for each reply needs two wake-ups per command. Waking another core takes a
-microsecond if it still polls for work, and 100 if it sleeps (under Linux's haltpoll, in a virtual
-machine, it polls for at most 200 µs): the same loop does 5,000 commands per second, or 25,000 for
-a while. On one core no other core must wake up, and since client and server never work at the same
-time, nothing is lost. So all contenders that send one command at a time are measured on one core.
+A client that waits for each reply needs two wake-ups per command. Waking another core takes 1 µs if
+the core still polls for work, and 100 µs if it sleeps. (Under Linux's haltpoll, in a virtual
+machine, a core polls for at most 200 µs.) So the rate of the same loop varies between 5,000 and
+25,000 commands per second. On one core, no other core must wake up, and nothing is lost, because
+client and server never work at the same time. So all contenders that send one command at a time
+are measured on one core.
 Contenders that write while the server works need two cores, and are not pinned.
 """
 
@@ -27,9 +28,9 @@ def one_core(server: int) -> AbstractContextManager[Places]:
     """Keep a server and this process, with its later children, on one core.
 
     Args:
-        server: its process id, which is also its main thread's.
+        server: its process id, which is also the ID of its main thread.
 
-    Does nothing on systems without such a call (macOS).
+    Does nothing on systems that can't pin processes to cores (macOS).
     """
     core = min(_cores())
     return _kept({0: core, server: core})
@@ -79,7 +80,7 @@ def placement() -> str:
 
 
 def _cores() -> set[int]:
-    """Return the cores that this process may use; an invented one where the system does not say."""
+    """Return the cores that this process may use; a made-up core if unknown."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
 
 
@@ -105,8 +106,8 @@ def take_noted(
 ) -> float:
     """Do the same as ``turns.take()``, and record the state of the machine.
 
-    This is the number of the server's voluntary context switches (``voluntary``), of involuntary
-    ones (``involuntary``), and the machine's load over one minute.
+    The state is the numbers of the server's voluntary and involuntary context switches
+    (``voluntary``, ``involuntary``), and the machine's load average over one minute.
     """
     before = _switches(server)
     taken = take(result, run, server, keep, **details)

@@ -1,7 +1,7 @@
 """Time to encode commands as RESP: fastresp, the generators of the 2018 report, hiredis, redis-py.
 
-Every contender makes the same bytes of the same ready commands, tuples of three str, joined to
-chunks of about 1 MiB; ``pack_many`` makes one piece of all, ``template, dicts`` starts from dicts.
+Every contender encodes the same existing commands, tuples of three str, to the same bytes, joined
+to chunks of about 1 MiB. ``pack_many`` returns one piece; ``template, dicts`` starts from dicts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Encoders that take turns: all make the same bytes, and a value is the time per command."""
+"""Encoders that take turns: all produce the same bytes, and a value is the time per command."""
 
 from __future__ import annotations
 

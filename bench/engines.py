@@ -1,4 +1,4 @@
-"""Loads by Spark, and the same frame back.
+"""Loads by Spark, and reads of the same frame.
 
 Spark and the servers share the machine's cores, so the goal is about wall time / (CPU time of all
 servers + the time of a sink that drops all rows).
@@ -43,7 +43,7 @@ DROPPED = "Spark to a sink that drops it"
 
 
 class Dropping(datasource.DataSource):
-    """The format ``dropping``, which reads all batches and keeps nothing."""
+    """The format ``dropping``, which reads all batches and stores nothing."""
 
     @classmethod
     def name(cls) -> str:
@@ -96,7 +96,7 @@ def need_same(found: DataFrame, frame: DataFrame) -> None:
 
 
 def compare(spark: SparkSession, rows: int, rounds: int) -> list[Result]:
-    """Write a frame to a server and to a cluster, in turn with a sink that drops it; read it."""
+    """Write a frame to a server, a cluster and a dropping sink, in turn; read it back."""
     frame = spark.range(0, rows, 1, PARTITIONS).selectExpr(*COLUMNS)
     dropping = partial(write, frame, "dropping")
     with running() as server:

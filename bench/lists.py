@@ -1,4 +1,4 @@
-"""Time to push items onto a list and to pop them off it, with several clients.
+"""Time to push items to a list and to pop them from it, with several clients.
 
 A pop starts with a full list (filling it is not timed) and ends when the client has the bytes of
 every item; a push ends with the last reply. The contenders are the C client hiredis

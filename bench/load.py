@@ -202,7 +202,7 @@ def load_json(rows: int, rounds: int) -> list[Result]:
 
 
 def start(rounds: int) -> list[Result]:
-    """Start the command line for one row and for its help, and Python for nothing, in turn."""
+    """Start, in turn: the command line for one row, the command line for help, Python alone."""
 
     def starting(command: list[str]) -> float:
         seconds = []

@@ -84,7 +84,7 @@ def run(row: str, items: int, url: str) -> dict[str, Any]:
 
 
 def compare(args: argparse.Namespace) -> list[Result]:
-    """Run each row's process, in turn; check that all items were pushed, and also popped."""
+    """Run each row's process, in turn; check that all items were pushed and popped."""
     checksum = checksum_of(args.items)
     with running() as server:
 

@@ -56,9 +56,9 @@ class Chart:
 
     Attributes:
         title: its heading.
-        about: what the bars show, a line each.
-        groups: the bars below each heading, which may be empty.
-        level: where a dashed line is drawn, such as at the rate of what others are compared with.
+        about: lines of text that say what the bars show.
+        groups: headings, which may be empty, and the bars below each heading.
+        level: the value of a dashed line, such as the rate that others are compared with.
     """
 
     title: str
@@ -158,8 +158,8 @@ def _past(mode: str, kinds: dict[str, str]) -> dict[str, Measure]:
     return {words: against_file(kind, f"{mode}, columns") for kind, words in kinds.items()}
 
 
-# By file: the title and lines about it, how its figures are written, and what is measured, by
-# heading and label.
+# By file: the title and the lines below it, the format of the figures, and the measures by heading
+# and label.
 CHARTS: dict[str, tuple[tuple[str, str, str], str, dict[str, dict[str, Measure]]]] = {
     "benchmarks.svg": (
         (
@@ -212,7 +212,7 @@ def _chart(
     measures: dict[str, dict[str, Measure]],
 ) -> Chart:
     title, *about = words
-    # Bars of ratios are all ours, and the level is what they are compared with.
+    # All bars of ratios are fastresp's; the level is the ratio of what they are compared with.
     level = 1 if kind == "plain" else None
 
     def bar(label: str, measure: Measure) -> Bar:

@@ -46,7 +46,7 @@ SOURCES = ("rows", "columns")
 
 
 def ways() -> Claim:
-    """Return the table of whole loads: the one that readers look for first."""
+    """Return the table of whole loads, which most readers look for."""
     headings = ("rows per second", "SET, 129 bytes", "vs redis-py", "HSET, 5 fields", "vs redis-py")
 
     def cells(kind: str, way: str) -> list[GridCell]:
@@ -118,7 +118,7 @@ def pops(ours: str, native: str = "pop C lrange 1000") -> Measure:
 
 
 def peers(row: str) -> Measure:
-    """Return what computes a rate / that of a redis-py pipeline, of SETs over a unix socket."""
+    """Return the measure: rate / rate of a redis-py pipeline, for SETs over a unix socket."""
     return faster("peers", row, "redis-py, pipeline of 1,000", "peers SET")
 
 
@@ -161,7 +161,7 @@ print(f"Each node needs {{keys * key / nodes / 1e9:,.1f}} GB of memory.")
 
 
 def lanes(results: Results) -> str:
-    """Return the table of what one process feeds."""
+    """Return the table of the rates of one loader process, by number of nodes."""
     first = f"{KINDS[0]}, "
     rows = []
     results.find("scale", f"{first}100 nodes", table="scale lanes")
@@ -194,7 +194,7 @@ def largest(results: Results) -> str:
 
 
 def plan(results: Results) -> str:
-    """Return a program that computes what 10^10 keys take, and what it prints."""
+    """Return a program that computes the cost of 10^10 keys, and its output."""
     lane = results.find("scale", "columns, 129 bytes, 100 nodes", table="scale lanes")
     alone, replicated = (
         results.find("scale", f"{setup} fastresp columns", table="scale cluster")
@@ -215,7 +215,7 @@ def plan(results: Results) -> str:
 
 
 def _by_node(row: Result) -> float:
-    """Return the commands of a node / the CPU time of the slowest."""
+    """Return the commands of a node / the CPU time of the slowest node."""
     return row.operations / PRIMARIES / median(row.of("node_cpu"))
 
 
