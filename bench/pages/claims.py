@@ -1,7 +1,7 @@
-"""The texts and tables of other pages that quote the run.
+"""Texts and tables, made from the published run, that other pages quote.
 
-A page has ``<!-- published: NAME -->``, the text of that name, and ``<!-- end -->``; the comments
-are invisible when the page is shown. A ratio is the median of the rounds, with its range.
+A page has ``<!-- published: NAME -->``, the text of that name, and ``<!-- end -->``; readers of the
+page do not see the comments. A ratio is the median of the rounds, with its range.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ CLAIMS: dict[str, Claim | Callable[[Results], str]] = {
     "plan": plan,
 }
 
-# The main results, below the charts of the benchmarks' page: the name of a text, and its sentence.
+# The main results, below the charts of the benchmarks' page: a sentence for each name in CLAIMS.
 FINDINGS = {
     "server-limit": "**Loads**: the server is the limit. Wall time / the server's CPU time is {}.",
     "merged-ratio": "**Merged**, vs `redis-cli --pipe` with a ready-made file: {}.",

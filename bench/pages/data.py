@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from results import Result, load, name_of
 
-# The command that makes a file of results, where machine.json does not say.
+# The command that makes a file of results, if machine.json does not have it.
 SCRIPTS = {"push-tcp": "python bench/push.py --tcp"}
 
 # An absolute path, or the URL of a socket: only its last part may be published.
@@ -27,7 +27,7 @@ def clean(text: str) -> str:
 
 
 class NotMeasured(Exception):
-    """There is no such result; the message says why."""
+    """A result is missing; the message says why."""
 
 
 class NotRun(NotMeasured):
@@ -84,7 +84,7 @@ class Results:
         return str(self.machine.get("commands", {}).get(name, f"{default} -o {name}.json"))
 
     def rows(self, table: str, *names: str) -> list[Result]:
-        """Return the rows of a table, those without a value as well."""
+        """Return the rows of a table, including rows without a value."""
         return [
             row for name in names for row in self._files.get(name, []) if row.table in (table, name)
         ]
@@ -99,7 +99,7 @@ class Results:
             raise NotRun(f"not run yet: `{self.command(name)}`")
         rows = [found for found in self.rows(table or name, name) if found.row == row]
         for found in rows:
-            # If there is only one, its parser need not be named.
+            # If there is only one row, its parser need not be named.
             if found.parser == parser or (not parser and len(rows) == 1):
                 if not found.values:
                     raise NotMeasured(found.reason)

@@ -1,4 +1,4 @@
-"""Figures as they are written on pages, and texts with placeholders for them."""
+"""Measured figures as text, and texts with placeholders for figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNITS = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
 
 
 def shown(number: float, like: float | None = None) -> str:
-    """Format a number with two or three significant digits, or with as many places as another."""
+    """Format a number with two or three significant digits, or with the decimals of ``like``."""
     size = abs(number if like is None else like)
     return f"{number:,.{3 if size < 0.1 else 2 if size < 2 else 1 if size < 10 else 0}f}"
 
@@ -28,8 +28,9 @@ def rounded(number: float) -> str:
 class Figure:
     """A measured figure; its format says how it is written.
 
-    ``x``: 5.7x (4.7 to 7.6). ``rate``: 702,000, of operations per second. ``k``: 702k. ``MiB``.
-    ``ns``, ``us``, ``ms``, ``s``: a time of seconds in this unit. ``plain``: without its range.
+    ``x``: 5.7x (4.7 to 7.6). ``plain``: 5.7x. ``rate``: 702,000 (operations per second). ``k``:
+    702k. ``MiB``: a size in MiB. ``ns``, ``us``, ``ms``, ``s``: a time in this unit; the figure is
+    in seconds.
     """
 
     measured: Measured
@@ -59,7 +60,7 @@ class Claim:
     figures: dict[str, Measure] = field(default_factory=dict)
 
     def pieces(self, results: Results) -> list[tuple[str, str]]:
-        """Return its pieces in order: text, and the figure that follows it.
+        """Return the pieces of the claim in order: text, and the figure that follows the text.
 
         Raises:
             NotMeasured: a figure is not in the results.
@@ -80,7 +81,7 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-# A cell: text, or what is measured with the format of each figure.
+# A cell: text, or measures, each with the format of its figure.
 GridCell: TypeAlias = str | Sequence[tuple[Measure, str]]
 
 

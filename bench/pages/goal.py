@@ -17,12 +17,12 @@ class Goal:
     """A figure to reach.
 
     Attributes:
-        area: what it belongs to, such as ``"Encode"``.
-        what: what the figure is.
-        measure: computes it from results.
-        bound: the least value that reaches the goal, or with ``at_most`` the greatest; None for a
-            figure that is shown without a verdict.
-        operations: the least number of operations that counts as a measurement.
+        area: the group of the goal, such as ``"Encode"``.
+        what: a description of the figure.
+        measure: computes the figure from results.
+        bound: the minimum that reaches the goal, or with ``at_most`` the maximum; None for a figure
+            that is shown without a verdict.
+        operations: the minimum number of operations of a valid measurement.
     """
 
     area: str
@@ -42,7 +42,7 @@ class Goal:
 
 
 def amount(number: float, unit: str) -> str:
-    # Near 1 the third decimal can decide.
+    # Near 1, the third decimal can decide whether a goal is reached.
     digits = 3 if number < 2 else 2 if number < 10 else 1 if number < 100 else 0
     return f"{number:.{digits}f}{_unit(unit)}"
 
@@ -69,7 +69,7 @@ class Verdict:
 
 
 def judge(goal: Goal, results: Results) -> Verdict:
-    """Judge a goal: by the median, and for memory by the greatest value."""
+    """Judge a goal: by the median, or for memory by the maximum."""
     try:
         measured = goal.measure(results)
     except NotMeasured as error:
@@ -85,7 +85,7 @@ def judge(goal: Goal, results: Results) -> Verdict:
 
 
 def beside(heading: str, goals: Mapping[str, Goal]) -> Callable[[Results], Column]:
-    """Return a column of what is measured for the goals of some rows."""
+    """Return a column with the measured value of each row that has a goal."""
 
     def column(results: Results) -> Column:
         def cell(row: Result) -> Cell:

@@ -1,4 +1,4 @@
-"""The project's goals, which ``goals.toml`` has: what is measured, and the bound of each."""
+"""The project's goals, read from ``goals.toml``: the measure and the bound of each goal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BOUND = re.compile(r"([≤≥]) ([\d.]+) ?(.+)")
 
 
 def read(path: Path) -> Iterator[tuple[str, Goal]]:
-    """Yield each goal of a file, with the row of a table that shows it, if any."""
+    """Yield each goal of a file, after the row of a table that shows the goal ("" if none)."""
     for group in tomllib.loads(path.read_text(encoding="utf-8"))["group"]:
         for each in group["goals"]:
             function, *arguments = each["measure"]

@@ -1,4 +1,4 @@
-"""The page: its text is ``benchmarks.md`` beside this module, its tables are made from results."""
+"""The page of benchmarks: ``benchmarks.md`` beside this module, with tables made from results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .goals import GOALS
 from .sections import TABLES
 
 TEMPLATE = Path(__file__).with_name("benchmarks.md")
-# A section up to the mark of its table, and a mark of another text, which may have a name.
+# A section up to the mark of its table; a mark of another text, which may have a name.
 SECTION = re.compile(r"(?ms)^### ([^\n]+)(.*?)<!-- table -->")
 MARK = re.compile(r"<!-- ([\w ]+)(?:: (\S+))? -->(\n*)")
 # Percent of the processors.
@@ -29,7 +29,7 @@ COLOURS = {"reached": "🟢 {}", "missed": "🔴 **{}**", "open": "⚪ {}"}
 
 
 def markdown(results: Results, charts: Mapping[str, str]) -> str:
-    """Write the page; ``charts`` are the titles of the charts by the names of their files."""
+    """Return the page; ``charts`` has the title of each chart by the name of its file."""
 
     def text(kind: str, name: str) -> str:
         if kind == "chart":
@@ -119,17 +119,17 @@ def machine_facts(results: Results) -> list[tuple[str, str]]:
 
 
 def _versions(runs: list[dict[str, Any]]) -> str:
-    """List the versions; several of a package that changed between the scripts."""
+    """List the versions; a package that changed between scripts has several."""
     numbers: dict[str, dict[str, None]] = {}
     for run in runs:
         for name, number in run["versions"].items():
-            # The package's name, "redis", could be the server's.
+            # "redis", the name of the package, could be mistaken for the server.
             numbers.setdefault("redis-py" if name == "redis" else name, {})[number] = None
     return ", ".join(f"{name} {' and '.join(found)}" for name, found in numbers.items())
 
 
 def _commits(runs: dict[str, Any]) -> str:
-    """Name the commit; if there are several, with the scripts that ran at each."""
+    """Name the commit; if there are several, each with the scripts that ran at it."""
     scripts: dict[str, list[str]] = {}
     for name, run in runs.items():
         scripts.setdefault(run["commit"], []).append(name)
@@ -139,7 +139,7 @@ def _commits(runs: dict[str, Any]) -> str:
 
 
 def _busy_before(runs: dict[str, Any]) -> str:
-    """Say how busy the processors were before the scripts, and before which they were too busy."""
+    """Say how busy the processors were before the scripts, and list scripts with too busy ones."""
     if not runs:
         return ""
     busy = {name: run["busy"] for name, run in runs.items()}
@@ -165,7 +165,7 @@ def noise(results: Results) -> str:
 
 
 def summary(judged: list[Verdict]) -> str:
-    """Say how many goals were reached, of those that have a bound."""
+    """Say how many of the goals with a bound were reached."""
     counts = Counter(verdict.word for verdict in judged if verdict.goal.bound is not None)
     said = (
         f"{counts['reached']} of {counts.total()} goals reached, {counts['missed']} missed, "
@@ -176,7 +176,7 @@ def summary(judged: list[Verdict]) -> str:
 
 
 def goals_table(judged: list[Verdict]) -> Table:
-    """Return each goal with its verdict, what was measured, and its range."""
+    """Return each goal with its verdict, the measured value, and its range."""
     rows = []
     for verdict in judged:
         goal, mark = verdict.goal, MARKS[verdict.word]

@@ -1,6 +1,6 @@
-"""What goals are about: figures computed from results.
+"""Figures computed from results, for goals and claims.
 
-A function with ``@measure`` is called without results: it returns what computes its figure.
+A function with ``@measure`` is called without results, and returns a function of results.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .data import NotMeasured, Results
 
 @dataclass(frozen=True)
 class Measured:
-    """A figure, its least and its greatest value.
+    """A figure, its minimum and its maximum.
 
     Attributes:
-        operations: how many it was measured with, where that matters.
+        operations: number of operations of the measurement; 0 if irrelevant.
     """
 
     figure: float
@@ -47,7 +47,7 @@ def of_values(values: list[float], operations: int = 0) -> Measured:
 def quotient(above: Result, below: Result, detail: str = "") -> Measured:
     """Divide the values of one row by the values of another.
 
-    A ratio is taken in each round that both took part in.
+    A ratio is computed for each round in which both rows have a value.
     """
     over, under = above.by_round(detail), below.by_round(detail)
     return of_values([over[number] / under[number] for number in over if under.get(number)])
@@ -68,14 +68,14 @@ def _scale(results: Results, table: str, *names: str) -> list[Result]:
 def faster(
     results: Results, file: str, ours: str, other: str, table: str = "", parser: str = ""
 ) -> Measured:
-    """Compute our rate / another's rate; the parser is that of our row."""
+    """Compute fastresp's rate / another row's rate; the parser is that of fastresp's row."""
     rows = [results.find(file, other, "", table), results.find(file, ours, parser, table)]
     return replace(quotient(*map(per_operation, rows)), operations=rows[1].operations)
 
 
 @measure
 def longer(results: Results, file: str, table: str, ours: str, other: str) -> Measured:
-    """Compute our time / another's time."""
+    """Compute the time of a row / the time of another row."""
     return quotient(*(results.find(file, row, table=table) for row in (ours, other)))
 
 
@@ -83,14 +83,14 @@ def longer(results: Results, file: str, table: str, ours: str, other: str) -> Me
 def cpu_ratio(
     results: Results, file: str, ours: str, other: str, table: str = "", detail: str = "server_cpu"
 ) -> Measured:
-    """Compute the CPU time of the server, or of the client, for our load / for another."""
+    """Compute the CPU time of the server, or of the client, for a load / for another load."""
     rows = [results.find(file, row, table=table) for row in (ours, other)]
     return replace(quotient(*rows, detail), operations=rows[0].operations)
 
 
 @measure
 def peak(results: Results, file: str, row: str, detail: str = "") -> Measured:
-    """Find the greatest of all rounds, in MiB: of the values or of a detail."""
+    """Find the maximum of all rounds in MiB, of the values or of a detail."""
     found = results.find(file, row)
     sizes = [x / 2**20 for x in (found.by_round(detail).values() if detail else found.values)]
     return replace(of_values(sizes, found.operations), figure=max(sizes))
@@ -107,7 +107,7 @@ def by_server_cpu(results: Results, file: str, row: str, detail: str = "") -> Me
 
 @measure
 def beyond_engine(results: Results, row: str, dropped: str) -> Measured:
-    """Compute wall time / (CPU time of the servers + that of a dropping sink)."""
+    """Compute wall time / (CPU time of the servers + time of a dropping sink)."""
     found, others = (results.find("engines", name) for name in (row, dropped))
     times, servers, drops = found.by_round(), found.by_round("server_cpu"), others.by_round()
     ratios = [times[n] / (servers[n] + drops[n]) for n in times if n in drops]
@@ -142,7 +142,7 @@ def megabytes(results: Results, file: str, row: str) -> Measured:
 
 @measure
 def by_rdb_file(results: Results) -> Measured:
-    """Compute the time of a live load / that of writing an RDB file and reading it at start."""
+    """Compute the time of a live load / the time to write an RDB file and read it at start."""
     written, read, live = (
         results.find("rdb", row) for row in ("written", "read at start", "live load")
     )
@@ -152,7 +152,7 @@ def by_rdb_file(results: Results) -> Measured:
 
 @measure
 def cost_of_more(results: Results, more: str, few: str) -> Measured:
-    """Compute the time per command of a large load / that of a small one."""
+    """Compute the time per command of a large load / the time per command of a small load."""
     return quotient(*map(per_operation, _scale(results, "commands", more, few)))
 
 
@@ -167,17 +167,17 @@ def more_time(results: Results, row: str, other: str) -> Measured:
 
 @measure
 def growth(results: Results, more: str, few: str) -> Measured:
-    """Compute how much more memory a large load needs than a small one, in MiB."""
+    """Compute how much more memory a large load needs than a small load, in MiB."""
     above, below = (row.by_round("peak") for row in _scale(results, "commands", more, few))
     return of_values([(above[n] - below[n]) / 2**20 for n in above if n in below])
 
 
 @measure
 def whole_cluster(results: Results, ours: str, others: str) -> Measured:
-    """Compute the time of a load of a cluster / the least that it can take.
+    """Compute the time of a load of a cluster / its lower bound.
 
-    That is the CPU time of the slowest node or the time of others that load the nodes directly,
-    whichever is larger.
+    The lower bound is the larger of two times: the CPU time of the slowest node, and the time of
+    contenders that load the nodes directly.
     """
     row, direct = _scale(results, "cluster", ours, others)
     times, node, other = row.by_round(), row.by_round("node_cpu"), direct.by_round()

@@ -60,7 +60,7 @@ def _ratio(above: Result, below: Result) -> Measured:
 
 
 def _less_one(ratio: Measured) -> str:
-    """Format a gain: the ratio less one, with its range."""
+    """Format a gain: the ratio minus one, with its range."""
     return ranged(Measured(ratio.figure - 1, ratio.low - 1, ratio.high - 1), as_percent)
 
 
@@ -86,7 +86,7 @@ def python_to_c(results: Results) -> Table:
         for (kind, row), then in PYTHON_TO_C.items()
     ]
     ours = {
-        # One load of all items: lists.py has the same in C, the 2018 report has not.
+        # One load of all items: lists.py has the same in C, but the 2018 report does not.
         "push, one load by fastresp mass_insert; in C pipelines of 1,000": (
             ("lists", "push C lpush-pipeline"),
             ("lists", "push fastresp mass_insert"),
@@ -134,7 +134,7 @@ Shares: TypeAlias = dict[tuple[str, str], dict[str, float]]
 
 
 def _gain_in_share(shares: Shares, one: tuple[str, str], other: tuple[str, str]) -> str:
-    """Return the source's gain: one processing share / another's, less one."""
+    """Return the gain as the source computes it: processing share / another's share, minus one."""
     above, below = (shares.get(key, {}).get("processing") for key in (one, other))
     return f"{above / below - 1:.2%}" if above and below else "-"
 
@@ -164,7 +164,7 @@ def section_gain(results: Results) -> Table:
 
 
 def generation(results: Results) -> Table:
-    """Return how much slower generating is than a ready stream, and each step's gain."""
+    """Return how much slower generation is than commands made beforehand, and each step's gain."""
 
     def find(name: str, table: str) -> Result:
         if table == "push":
@@ -214,7 +214,7 @@ def shares_of(results: Results) -> Shares:
 
 
 def profiles(results: Results) -> Table:
-    """Return the shares of CPU time by class, beside the source's."""
+    """Return the shares of CPU time by class, next to the source's shares."""
     ours = shares_of(results)
     classes = list(dict.fromkeys(name for shares in ours.values() for name in shares))
     headings = ["method", "parser"]
@@ -236,7 +236,7 @@ def profiles(results: Results) -> Table:
 
 
 def redis_benchmark_name(name: str) -> str:
-    """Return the source's name of a command from redis-benchmark's, of now or then."""
+    """Return the source's name of a command, from redis-benchmark's current or former name."""
     upper = name.upper()
     # Until 2021 LRANGE_500 read the first 450.
     if found := re.search(r"FIRST (\d+)", upper) or re.search(r"LRANGE\D*(\d+)", upper):
@@ -249,7 +249,7 @@ def redis_benchmark_name(name: str) -> str:
 
 
 def _way(name: str, parser: str = "") -> str:
-    """Return which of the source's two ways a row is: one by one, or in a pipeline."""
+    """Return which of the source's two methods a row uses: one by one, or a pipeline."""
     text = f"{name} {parser}".lower()
     if "fastresp" in text:
         return ""

@@ -41,7 +41,7 @@ from .tables import (
 
 
 def _mebibytes(heading: str, detail: str = "") -> Column:
-    """Return a column of the greatest value, or of the greatest of a detail of all rounds."""
+    """Return a column of the maximum of all rounds, of the values or of a detail."""
 
     def cell(row: Result) -> str:
         sizes = row.by_round(detail).values() if detail else row.values
@@ -52,7 +52,7 @@ def _mebibytes(heading: str, detail: str = "") -> Column:
 
 
 def _of_greatest(detail: str) -> Column:
-    """Return a column of a detail, in bytes, of the greatest value."""
+    """Return a column of a detail, in bytes, of the round with the maximum value."""
 
     def cell(row: Result) -> str:
         known = row.details[row.values.index(max(row.values))].get(detail)
@@ -100,7 +100,7 @@ OBJECTS = {
 
 
 def _turns(file: str, kind: str, heading: str, base: str) -> Entry:
-    """Return a table of loads of a kind, and their rates against one of them."""
+    """Return a table of loads of a kind, with their rates relative to one of them."""
     ratio = against(f"rate / {heading}", f"{kind} {base}")
     return listing(file, [*TURNS, ratio], prefix=f"{kind} ")
 
@@ -118,7 +118,7 @@ def verified(results: Results) -> Table:
         if row.table.startswith("verify "):
             name = f"{row.table.removeprefix('verify ')}, {row.row}"
             joined.add("verify", replace(row, table="verify", row=name))
-    # Goals are computed from the results as they are.
+    # Goals are computed from the results as they were measured, not from the joined rows.
     return listing("verify", [*TURNS, beside("rate / load", VERIFIED)(results)]).build(joined)
 
 

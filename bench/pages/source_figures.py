@@ -1,4 +1,4 @@
-"""The sources' figures, as they print them: the page shows them beside ours.
+"""Figures printed in the sources, which the page shows next to the measured ones.
 
 Rates are operations per second, times are seconds, shares are percent of the CPU time.
 """

@@ -22,7 +22,7 @@ class Column:
     cell: Callable[[Result], Cell | str]
 
 
-# Where the system counts CPU time in ticks, fewer than these say nothing.
+# Where the system counts CPU time in ticks, fewer ticks than this are too imprecise.
 TICK_S, MIN_TICKS = 0.01, 10
 # Tables in which every row that does not name redis-py is fastresp's.
 OURS = ("users", "memory", "load", "scale lanes", "scale commands")
@@ -65,14 +65,14 @@ def ceiling(row: Result, middle: Statistic = mean) -> float | None:
 
 
 def _server_cpu(row: Result) -> list[float]:
-    """Return the server's CPU times; none if they are clock ticks, and too few to say anything."""
+    """Return the server's CPU times; none if they are clock ticks, and too few to be precise."""
     used = row.of("server_cpu")
     ticks = all(abs(each - round(each / TICK_S) * TICK_S) < 1e-9 for each in used)
     return [] if ticks and sum(used) < MIN_TICKS * TICK_S else used
 
 
 def _cpu_columns(middle: Statistic) -> list[Column]:
-    """Return the columns of the CPU times of server and client, and what the server's implies."""
+    """Return the columns of the CPU times of server and client, and of ratios to the server's."""
 
     def shown(used: list[float]) -> str:
         return seconds(middle(used)) if used else "-"
@@ -130,7 +130,7 @@ TURNS = [
 
 
 def in_order(rows: Sequence[Result], expected: Sequence[tuple[str, str]]) -> list[Result]:
-    """Sort rows in the source's order; rows it lacks follow rows of the same name."""
+    """Sort rows in the source's order; rows that the source lacks follow rows of the same name."""
     place = {key: index for index, key in enumerate(expected)}
     first = {name: place[name, by] for name, by in reversed(expected)}
     last = len(place)
@@ -140,7 +140,7 @@ def in_order(rows: Sequence[Result], expected: Sequence[tuple[str, str]]) -> lis
 
 
 def source_columns(figures: Mapping[tuple[str, str], Figure]) -> list[Column]:
-    """Return the columns of the 2018 tables, ours and the source's."""
+    """Return the columns of the 2018 tables: the measured and the source's."""
 
     def of(row: Result) -> Figure | None:
         # The source's rows of redis-cli also name a parser.
@@ -181,7 +181,7 @@ def against(
     Args:
         heading: of the column.
         base: the row of the same table to compare with, or a function that finds it.
-        time: divide the times instead, so that a larger ratio is slower.
+        time: divide the times instead, so that a larger ratio means slower.
         percent: show percent.
     """
 
@@ -223,14 +223,14 @@ def listing(
 ) -> Entry:
     """Return a table with a row for each result, its parser if any, and the spread.
 
-    It has a column of the operations if rows differ in them.
+    If the numbers of operations differ, the table has a column for them.
 
     Args:
         files: names of the files of results that have its rows, the main one first.
         columns: the columns, or functions that make them from all results.
-        table: the name in the results, if it is not that of the file.
-        prefix: show only rows whose name starts with this, and remove it.
-        expected: rows that must be in the table, in this order; a missing one says so.
+        table: the name in the results, if it differs from the name of the file.
+        prefix: show only rows whose name starts with this prefix, and remove the prefix.
+        expected: rows that must be in the table, in this order; missing rows are named.
     """
     names = tuple(files.split())
 
@@ -303,7 +303,7 @@ def pivot(
                 reason = "; ".join(dict.fromkeys(row.reason for row in rows.values()))
                 made.append(Row(head, reason=f"not measured: {reason}"))
             elif alone := rows.get(""):
-                # It has no parser: its figure stands below the columns of the others.
+                # The row has no parser: its figure replaces the cells.
                 made.append(Row(head, (), is_ours(alone), f"{speed(alone):,.0f} op/s"))
             else:
                 shown = [_rate_cell(rows.get(parser), rows.get(base)) for parser in parsers]
