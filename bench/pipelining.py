@@ -24,7 +24,7 @@ import fastresp
 
 PINGS = 10_000
 COUNTERS = 10_000
-# PINGs of shallow pipelines; deep ones do MORE times as many, since they are faster.
+# PINGs of shallow pipelines; deep pipelines send MORE times as many, because they are faster.
 COMMANDS = 20_000
 MORE = 5
 DEEP = 50
@@ -56,7 +56,7 @@ def ping_pipelined(client: Any, count: int, depth: int, transaction: bool = Fals
 
 
 def ping_ready(connection: socket.socket, count: int, depth: int) -> None:
-    """Write ready bytes, and read as many bytes as their replies have."""
+    """Write encoded commands, and read as many bytes as their replies have."""
     ready, size = PING * depth, len(PONG) * depth
     buffer = memoryview(bytearray(size))
     for _ in range(count // depth):
@@ -102,7 +102,7 @@ def pings(address: Address, native: CClient, count: int) -> list[Entry]:
 
 
 def depths(table: str, address: Address, native: CClient, commands: int) -> list[Entry]:
-    """Return the contenders of a table of 003: at each depth, and fastresp without one."""
+    """Return the contenders of a table of ``003 depth``: at each depth, and without one."""
     client, connection = address.client(), address.connect()
     many = MORE * commands
 

@@ -1,6 +1,6 @@
 """Time to load commands into a real server: ``mass_insert`` against plain ``redis-cli --pipe``.
 
-The methods are from the 2018 report's push table, and all start from the same ready list of tuples.
+The methods are from the 2018 report's push table; all start from the same existing list of tuples.
 The server is started for the run, on a unix socket or with ``--tcp`` on the loopback. A value is
 the wall time of one whole load. The table is ``push``, or with ``--tcp`` ``push-tcp``.
 """

@@ -1,6 +1,6 @@
 """An RDB file from Parquet: written, and read by a server at start, compared with live loads.
 
-The Parquet file is that of ``load.py``. The live loads use commands, ``mode="serialize"`` and
+The Parquet file is the file of ``load.py``. The live loads use commands, ``mode="serialize"`` and
 ``mode="replicate"``. In the first round, DEBUG DIGEST must be the same after reading and each load.
 """
 

@@ -1,10 +1,10 @@
 """redis-benchmark, redis-py with the same commands, and a connection for each command.
 
-The contenders take turns line by line, each in a database of its own. redis-benchmark runs each
-line as a process: its time is computed from the rate it prints, the server's CPU time covers the
-whole process. After each line the server's count of commands is checked, and after a round the
-contents of the databases. Clients that send one command at a time share one core with the server
-(``cores.py`` says why), except in the rows of ``two cores``.
+The contenders take turns line by line, each in a database of its own. For each line,
+redis-benchmark runs as a process: its time is computed from the rate it prints, and the server's
+CPU time is that of the whole process. After each line, the server's count of commands is checked,
+and after a round the contents of the databases. Clients that send one command at a time share one
+core with the server (``cores.py`` says why), except in the rows of ``two cores``.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ MISSING = (
 )
 TOO_SHORT = "too short for redis-benchmark's clock of milliseconds; raise --commands"
 COMMANDS = 10_000
-# With a connection for each command.
+# Number of commands that have a connection each.
 CONNECTIONS = 2_000
 DEPTH = 1_000
-# The rows of 2018 have this many times the commands, one by one and 1,000 at a time.
+# Factors of the number of commands in the rows of 2018: one by one, and 1,000 at a time.
 MORE, MORE_PIPELINED = 10, 50
 # Commands of each line in the warm-up round.
 WARM = 100
@@ -143,7 +143,7 @@ class Benchmarked(Server):
         self.client.config_resetstat()
 
     def check_calls(self, what: str, name: str, count: int) -> None:
-        """End the program unless ``count`` of one command were executed since, and no other."""
+        """End the program unless the server has run one command ``count`` times, and no other."""
         stats = self.client.info("commandstats")
         calls = {key.removeprefix("cmdstat_"): each["calls"] for key, each in stats.items()}
         # redis-py's incr() sends INCRBY.
@@ -158,9 +158,9 @@ class Turn:
     """A row, and how it is measured; each function gets the number of commands.
 
     Attributes:
-        prepare: called before it, untimed.
+        prepare: called before ``run``, untimed.
         run: sends the commands.
-        check: called after it, untimed.
+        check: called after ``run``, untimed.
         cores: places the server and this process.
         warm: number of commands in the warm-up round.
     """
@@ -204,7 +204,7 @@ def contents(client: Any) -> dict[str, object]:
 
 
 def lines_of(server: Benchmarked) -> list[str]:
-    """Return the lines that redis-benchmark prints; without it, those that redis-py can run."""
+    """Return the lines that redis-benchmark prints; without it, the lines that redis-py can run."""
     if server.program is None:
         return [*SAME, NEEDED, *RANGES]
     lines = list(server.rates(WARM))
@@ -294,7 +294,7 @@ def empty_rows(server: Benchmarked, commands: int) -> Iterator[Turn]:
 
 
 def connections(server: Benchmarked, commands: int, fewer: int) -> Iterator[Turn]:
-    """Yield the rows of table ``001 connections``: with a connection for each of fewer commands."""
+    """Yield the rows of table ``001 connections``, where most commands have a new connection."""
 
     def turn(place: str, way: str, by: str, cores: Any, words: str) -> Turn:
         row, address = f"{place}, {way}{words}", server.tcp if place == "TCP" else server.unix

@@ -1,11 +1,11 @@
 """Write the benchmarks' page and charts, and fill in the figures that other pages quote.
 
-The published run is in ``bench/published``: the README and all pages of ``docs/`` quote it. A text
-between ``<!-- published: NAME -->`` and ``<!-- end -->`` is made from it, and so are
-``docs/benchmarks.md`` and its charts.
+The published run is in ``bench/published``; the README and the pages of ``docs/`` quote it. Each
+text between ``<!-- published: NAME -->`` and ``<!-- end -->`` is made from the published run, and
+so are ``docs/benchmarks.md`` and its charts.
 
-In the page, scripts that were not run and rows that could not be measured say so. A figure that
-another page quotes must have been measured, unless the page says that its figures are older.
+The benchmarks' page names scripts that were not run and rows that could not be measured. A figure
+that another page quotes must have been measured, unless that page says that its figures are older.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pages.markdown import markdown
 from results import publish
 
 BENCH = Path(__file__).parent
-# Results without what they say about the machine's name and folders.
+# Results without the machine's name and folders.
 PUBLISHED = BENCH / "published"
 MARKED = re.compile(r"<!-- published: ([\w-]+) -->(\n*)(.*?)\n*<!-- end -->", re.DOTALL)
-# A page says this of figures whose script was not in the published run.
+# A page with this text may keep figures whose script was not in the published run.
 EARLIER = "measured before the published run"
 
 
@@ -55,8 +55,8 @@ def copied(source: Path, target: Path) -> None:
 def filled(page: str, results: Results) -> str:
     """Return a page with the texts of these results.
 
-    If the page says that its figures were measured before the published run, a text stays if its
-    script was not run.
+    If the page says that its figures were measured before the published run, a text whose script
+    was not run stays unchanged.
 
     Raises:
         NotMeasured: the results lack a figure, and the page does not say so.

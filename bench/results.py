@@ -1,8 +1,8 @@
 """Results of the benchmarks as files: pyperf's JSON, a benchmark for each row of a table.
 
 ``push.json`` has the measured rows; ``push.missing.json`` beside it has the other rows, each with
-the reason why it was not measured. A run of pyperf has one value. Its metadata name the table and
-the row, and have the other measurements of the value. ``push.json.gz`` is the same, compressed.
+the reason why it was not measured. A pyperf run has one value; its metadata has the table, the row,
+and the other measurements of the value. ``push.json.gz`` is ``push.json``, compressed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyperf
 
 # A row with a larger spread is measured again, and marked if it stays so.
 NOISY = 0.25
-# How many values a row of many rounds keeps.
+# Number of values that a row of many rounds keeps.
 KEPT = 3
 # The details of a value that pages use; the others, such as pyperf's host name, are not published.
 PUBLISHED = {
@@ -30,7 +30,7 @@ PUBLISHED = {
 
 
 def spread(values: Sequence[float]) -> float:
-    """Return how far apart values are: greatest less smallest, divided by the median."""
+    """Return the spread of values: maximum minus minimum, divided by the median."""
     middle = abs(median(values))
     return (max(values) - min(values)) / middle if middle else 0.0
 
@@ -43,11 +43,11 @@ class Result:
         table: such as ``"000 push"``: the number of the source, or the name of the script.
         row: its name in the table, such as ``"pipelining -P 1000"``.
         parser: what parsed the replies, such as ``"hiredis"``; empty where that does not matter.
-        operations: how many operations one value is the time of.
+        operations: number of operations in one value.
         unit: pyperf's: ``"second"``, ``"byte"`` or ``"integer"``.
         values: one for each round.
-        details: for each value what else was measured with it, such as ``server_cpu`` and
-            ``client_cpu`` (seconds), and its ``round``; numbers or text.
+        details: for each value, the other measurements, such as ``server_cpu`` and ``client_cpu``
+            (seconds), and its ``round``; numbers or text.
         reason: why there are no values.
         aside: values with their details that are not shown: of slower rounds, and of a second run
             that was noisier. Ratios also use them, with the values of other rows in the same
@@ -78,7 +78,7 @@ class Result:
         return len(self.values) > 1 and spread(self.values) > NOISY
 
     def add(self, value: float, **details: Any) -> None:
-        """Add a value and what was measured with it."""
+        """Add a value and its details."""
         self.values.append(value)
         self.details.append(details)
 
@@ -89,8 +89,9 @@ class Result:
     def settle(self) -> None:
         """Keep the least time of each third of the rounds, and set the others aside.
 
-        Other work on the machine only adds time, for seconds at a stretch. So a third is every
-        third round, and its least time is what the work takes. Fewer than six rounds are all kept.
+        Other work on the machine only adds time, for seconds at a stretch. So the rounds of a third
+        are not adjacent (it has every third round), and its least time is the time that the work
+        needs. Fewer than six rounds are all kept.
         """
         if self.unit != "second" or len(self.values) < 2 * KEPT:
             return
@@ -105,7 +106,7 @@ class Result:
         return [self.operations / value for value in self.values]
 
     def of(self, detail: str) -> list[float]:
-        """Return a detail of each value that has it."""
+        """Return a detail of all values that have it."""
         return [each[detail] for each in self.details if detail in each]
 
     def by_round(self, detail: str = "") -> dict[int, float]:
@@ -119,9 +120,10 @@ class Result:
 
 
 def merged(first: Iterable[Result], second: Iterable[Result]) -> list[Result]:
-    """Return the rows of two runs of a script: of each the first run, or the second if quieter.
+    """Merge two runs of a script: of each row, return the run with the smaller spread.
 
-    Only a row that was noisy is replaced. The other run's values are kept aside, for ratios.
+    Only noisy rows of the first run are replaced. The other run's values are kept aside, for
+    ratios.
     """
     again = {row.key: row for row in second}
     made = []
@@ -150,7 +152,7 @@ def missing_path(path: Path) -> Path:
 
 
 def save(path: Path, results: Iterable[Result]) -> None:
-    """Write results as pyperf's JSON, and beside it those that have only a reason."""
+    """Write results as pyperf's JSON, and missing rows with their reasons to a second file."""
     results = list(results)
     missing = [
         {"table": row.table, "row": row.row, "parser": row.parser, "reason": row.reason}
@@ -186,7 +188,7 @@ def publish(path: Path, results: Iterable[Result]) -> None:
 
 
 def load(path: Path) -> Iterator[Result]:
-    """Yield the rows of a file that ``save()`` wrote, those that are missing as well."""
+    """Yield the rows of a file that ``save()`` wrote, including the missing rows."""
     measured = pyperf.BenchmarkSuite.load(str(path)).get_benchmarks() if path.exists() else []
     for benchmark in measured:
         about = benchmark.get_metadata()

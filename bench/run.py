@@ -5,8 +5,9 @@ resumes; ``--again`` repeats it. Each script writes ``bench/results/NAME.json`` 
 ``machine.json`` beside them has the facts of the machine, and for each script its date, commit,
 versions of programs and packages, and how busy the processors were just before.
 
-Without ``--fast``, each script that has a row with a spread above 25% (greatest less smallest
-value, divided by the median) runs once more at the end. The quieter run of each such row is kept.
+Without ``--fast``, each script that has a row with a spread above 25% (maximum minus minimum,
+divided by the median) runs once more at the end. For each such row, the run with the smaller spread
+is kept.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ BEFORE_S = 2
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A script and its arguments: always, for a fast run, and for a smoke test."""
+    """A script and its arguments: for each run, for a fast run, and for a smoke test."""
 
     script: str
     always: str = ""
@@ -171,7 +172,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def is_there(name: str, folder: Path) -> bool:
-    """Return whether a script has results; these may be only the reasons for missing rows."""
+    """Return whether a script has results, or only the reasons for missing rows."""
     path = folder / f"{name}.json"
     return path.exists() or missing_path(path).exists()
 
@@ -199,10 +200,10 @@ def replace(new: Path, old: Path) -> None:
 
 
 def measure_noisy_again(name: str, command: list[str], first: Path) -> bool:
-    """Run a script once more if a row of it is noisy; keep the quieter run of each such row.
+    """Run a script once more if a row is noisy; keep the run with the smaller spread.
 
     Returns:
-        Whether its results are final: it has no noisy row, or its second run succeeded.
+        Whether the results are final: no row was noisy, or the second run succeeded.
     """
     rows = list(load(first))
     noisy = sum(row.noisy for row in rows)
@@ -242,9 +243,9 @@ def measure(name: str, mode: str, folder: Path) -> bool:
 
 
 def settle(name: str, folder: Path) -> None:
-    """Measure the noisy rows of a script again, unless that was done."""
+    """Measure the noisy rows of a script again, unless this was done before."""
     facts = json.loads((folder / MACHINE).read_text())
-    # Without its facts a run was interrupted.
+    # If the facts of a run are missing, the run was interrupted.
     run = facts["runs"].get(name, {"settled": True})
     if run.get("settled"):
         return
