@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
@@ -15,12 +16,16 @@ import pytest
 import redis
 from every_encoding import contents, differences, fill, knows_field_expiry
 from evil_server import EvilServer, only
+from local_cluster import LocalCluster
+from module_server import module_options
 from other_servers import Noida
 from proxy import Fault, Proxy
 from server_programs import WHEEL_SERVERS, located
 
 import fastresp
 import fastresp.aio
+from fastresp.encode.payload.restorer import Restorer
+from fastresp.load.copying import server_entries
 from fastresp.load.copying.in_parts import temporary
 from fastresp.server.local_server import LocalServer
 
@@ -202,7 +207,7 @@ def test_existing_keys_in_parts(source: redis.Redis, target: redis.Redis) -> Non
     with pytest.raises(fastresp.LoadErrors) as raised:
         fastresp.copy(source, target, **options)
     [error] = raised.value.report.errors
-    assert (error.code, error.row_key) == ("BUSYKEY", "{0}=list:nodes")
+    assert (error.code, error.row_key) == ("BUSYKEY", "key 'list:nodes'")
     report = fastresp.copy(source, target, exists="skip", **options)
     assert (report.existing, report.failed) == (1, 0)
     assert target.get("list:nodes") == b"kept"
@@ -320,7 +325,7 @@ def test_part_that_is_refused(source: redis.Redis, target: redis.Redis) -> None:
     with pytest.raises(fastresp.LoadErrors) as raised:
         fastresp.copy(source, f"unix://writer:x@{path}", match="list:*", max_payload_bytes=PARTS)
     keys = sorted(each.row_key for each in raised.value.report.errors)
-    assert keys == ["{0}=list:long", "{0}=list:nodes", "{0}=list:numbers"]
+    assert keys == ["key 'list:long'", "key 'list:nodes'", "key 'list:numbers'"]
     assert {each.code for each in raised.value.report.errors} == {"NOPERM"}
     assert target.keys() == []
 
@@ -396,3 +401,172 @@ def test_temporary_names_have_the_slot_of_their_keys() -> None:
         if key:
             assert key_slot(temporary(key)) == key_slot(key), key
     assert len({temporary(key) for key in keys}) == len(keys)
+
+
+def test_durable(
+    start_server: Callable[..., LocalServer], source: redis.Redis, target: redis.Redis
+) -> None:
+    """Keys in parts are as durable as the others."""
+    options = "--appendonly", "yes", "--appendfsync", "always"
+    server = start_server(*options, program=located("redis-8.2", WHEEL_SERVERS))
+    with redis.Redis.from_url(server.url) as client:
+        report = fastresp.copy(source, client, durable="fsync", max_payload_bytes=PARTS)
+        check(source, client)
+        before = client.info("commandstats")["cmdstat_waitaof"]["calls"]
+        one: Any = {"exists": "replace", "max_payload_bytes": PARTS, "match": "set:table"}
+        fastresp.copy(source, client, durable="fsync", **one)
+        calls = client.info("commandstats")["cmdstat_waitaof"]["calls"]
+    assert report.in_parts > 10
+    assert calls == before + 2  # one asks whether the server has WAITAOF
+    with pytest.raises(fastresp.TransportError, match='"set:table" is not confirmed to be durable'):
+        fastresp.copy(source, target, durable=1, timeout=0.5, **one)
+
+
+def test_damaged_key_after_keys_in_parts(
+    shared_source: LocalServer, source: redis.Redis, target: redis.Redis, tmp_path: Path
+) -> None:
+    """Keys that were set aside before a key that can't be copied are copied."""
+    tried = []
+
+    def damaged(talk: Any, command: list[bytes], honest: bytes) -> bytes:
+        tried.append(command)
+        return honest if len(tried) == 1 else b"$3\r\nbad\r\n"
+
+    with (
+        EvilServer(shared_source.socket, tmp_path / "evil", only(b"DUMP", damaged)) as server,
+        pytest.raises(fastresp.SourceError) as raised,
+    ):
+        fastresp.copy(server.url, target, max_payload_bytes=PARTS)
+    assert raised.value.report.rows == target.dbsize()
+    assert not [note for note in raised.value.__notes__ if "were not copied" in note]
+    assert target.keys("fastresp:*") == []
+
+
+@pytest.mark.parametrize("most", [1, 1_000])
+def test_keys_that_were_not_copied(
+    most: int, shared_target: LocalServer, source: redis.Redis, target: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A lost target: while the source is read, or later."""
+    monkeypatch.setattr(server_entries, "MAX_ASIDE", most)
+    with Proxy(str(shared_target.socket), Fault("cut", "up", at=20_000)) as proxy:
+        url = f"redis://127.0.0.1:{proxy.port}"
+        with pytest.raises(fastresp.TransportError, match="was not copied: lost") as raised:
+            fastresp.copy(source, url, match="*:table", max_payload_bytes=PARTS)
+    notes = "".join(raised.value.__notes__)
+    assert (most == 1) != ("keys to be copied in parts were not copied, such as" in notes)
+    assert target.keys("fastresp:*") == []
+
+
+def test_number_of_keys_set_aside(
+    start_server: Callable[..., LocalServer], target: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many streams there are: few are set aside at a time."""
+    monkeypatch.setattr(server_entries, "MAX_ASIDE", 30)
+    server = start_server()
+    with redis.Redis.from_url(server.url) as client:
+        fastresp.mass_insert(range(100), "XADD {0} 1-1 a b", client)
+        without_dump(client)
+    user = f"unix://reader:x@{server.socket}"
+    entries = server_entries.ServerEntries(user, None, None, 10)
+    most = []
+
+    def empty() -> None:
+        most.append(len(entries.aside))
+        entries.aside.clear()
+
+    entries.when_full(empty)
+    entries.open()
+    entries.prepare(Restorer(11, valkey=False, source_valkey=False))
+    assert list(entries) == []
+    assert (most, len(entries.aside)) == ([30] * 3, 10)
+    report = fastresp.copy(user, target, verify=True)
+    assert report.rows == report.in_parts == target.dbsize() == 100
+    assert report.verification.same
+
+
+def test_max_errors(source: redis.Redis, target: redis.Redis, tmp_path: Path) -> None:
+    """Errors of keys in parts, and of other keys, count together."""
+    for name in ("list:nodes", "list:numbers", "set:table", "string"):
+        target.set(name, "kept")
+    rejects = tmp_path / "rejects"
+    options: Any = {"on_error": "collect", "max_payload_bytes": PARTS, "rejects": rejects}
+    report = fastresp.copy(source, target, max_errors=3, **options)
+    assert report.failed == 4
+    assert report.stopped == "stopped after more than 3 error replies"
+    assert [each["row_key"] for each in map(json.loads, rejects.open())] == ["key 'string'"]
+    report = fastresp.copy(source, target, on_error="collect", match="list:n*", max_errors=0,
+                           max_payload_bytes=PARTS)  # fmt: skip
+    assert report.failed == 1 and report.stopped
+
+
+def test_types_of_modules(tmp_path: Path, target: redis.Redis) -> None:
+    with (
+        LocalServer(*module_options(tmp_path, "bloom")) as server,
+        redis.Redis.from_url(server.url) as source,
+    ):
+        source.execute_command("BF.ADD", "filter", "a")
+        source.set("string", "value")
+        without_dump(source)
+        user = f"unix://reader:x@{server.socket}"
+        words = 'key "filter" can\'t be read: its type is MBbloom--, which only DUMP can read'
+        with pytest.raises(fastresp.SourceError, match=words):
+            fastresp.copy(user, target)
+        assert fastresp.copy(user, target, type="string", exists="replace").rows == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by_value", [False, True])
+def test_clusters(by_value: bool) -> None:
+    with LocalCluster(3) as one, LocalCluster(3) as other:
+        source, target = (redis.RedisCluster.from_url(each.url) for each in (one, other))
+        with source, target:
+            for at in range(30):
+                source.rpush(f"list:{at}", *range(2_000))
+                source.hset(f"{{tag}}:{at}", mapping={str(n): n for n in range(2_000)})
+                source.xadd(f"stream:{at}", {"a": at})
+                source.set(f"string:{at}", "x" * 2_000)
+            if by_value:
+                for node in one.clients:
+                    without_dump(node)
+            url = one.url.replace("://", "://reader:x@") if by_value else one.url
+            report = fastresp.copy(
+                url, other.url, max_payload_bytes=PARTS, verify=True, durable="acknowledged"
+            )
+            assert report.rows == 120 and report.in_parts >= 90
+            assert report.verification.same, report.verification
+            assert target.lrange("list:7", 0, -1) == source.lrange("list:7", 0, -1)
+
+
+KILLED = """
+import sys, fastresp
+import fastresp.load.copying.stored_copy as stored
+stored.SAVE_S = 0.01
+source, target = sys.argv[1:]
+fastresp.copy(source, target, exists="replace", max_payload_bytes=1000, rate_limit="20MB",
+              checkpoint=fastresp.Checkpoint("parts", resume=True))
+"""
+
+
+@pytest.mark.slow
+def test_killed(start_server: Callable[..., LocalServer], target: redis.Redis) -> None:
+    """SIGKILL in the middle of a part: the resumed copy completes all keys, and leaves no other."""
+    server = start_server()
+    with redis.Redis.from_url(server.url) as source:
+        for at in range(200):
+            source.rpush(f"list:{at}", *("x" * 1000 for _ in range(300)))
+            source.set(f"string:{at}", at)
+        path = target.connection_pool.connection_kwargs["path"]
+        command = [sys.executable, "-c", KILLED, server.url, f"unix://{path}"]
+        kills = 0
+        for _ in range(5):
+            process = subprocess.Popen(command)
+            while process.poll() is None:
+                if temporaries := target.keys("fastresp:copying:*"):
+                    process.kill()
+                    kills += len(temporaries)
+            process.wait()
+        subprocess.run(command, check=True, timeout=100)
+        assert kills >= 3
+        target.delete("fastresp:{parts}:copy")
+        check(source, target)

@@ -332,9 +332,9 @@ def copy(
         max_payload_bytes: a key of a server that uses more memory than this is read and written in
             parts, under a temporary name that is renamed at the end, so that little memory is
             needed, and the target never has a part of it; None for 33,554,432 (32 MiB). A value
-            that clients change meanwhile may arrive in a state that it never had. Such keys are
-            not written to ``rejects``. Files and snapshots have whole values, as has a copy with
-            ``durable``.
+            that clients change meanwhile may arrive in a state that it never had. Keys in parts
+            that the target refuses are errors as others, but are not written to ``rejects``. Files
+            and snapshots have whole values.
         checkpoint: a ``Checkpoint``, or its name: the target stores every 2 seconds what is left to
             scan, so that the copy can resume after any failure. Keys copied since the last store
             are copied again, so ``exists`` must be ``"skip"`` or ``"replace"``. If a source was
@@ -350,7 +350,8 @@ def copy(
 
     Raises:
         SourceError: the source can't be read, or a value is damaged or can't be stored in the
-            target. All earlier keys were copied.
+            target. All keys that were read earlier were copied. If large keys that were found
+            earlier could not be copied, a note of the exception has their number.
         LoadErrors: the target refused keys, for example because they exist.
         TransportError, TransportTimeout: the target can't be used, or its connection was lost.
         CheckpointError: the checkpoint exists and is not to be resumed, or is of another copy.

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Any
 
+from ...encode.row_key import RowKeys
 from ...outcome.errors import CommandError, SourceError, TransportError
 from ...outcome.messages import message_of, shown_argument
-from ...outcome.report import ERRORS_KEPT, LoadErrors, Report
+from ...outcome.report import ERRORS_KEPT, LoadErrors, Report, counted
 from ...replies.iter_replies import iter_replies
+from ...replies.large_keys import LargeKeyReader
 from ...resp.buffer import Chunk
 from ...resp.slots import tags
+from ...resp.split import arguments
+from ...server.options import ACKNOWLEDGED
 from ...server.preflight import Requirements
-from ...server.settings import as_server
+from ...server.settings import Server, as_server
 from ...transports.driver import Blocking, Steps
-from ...transports.failures import remedy_for
+from ...transports.error_policy import ErrorPolicy
+from ...transports.filters import confirmation_of
 from ..load import Feature, Load
 from .by_value import LENGTHS, Command, Digest, Found, ValueReader, digest_of
 from .options import CopyOptions
@@ -65,24 +71,43 @@ class InParts(Feature):
         self._entries = entries
         self._options = options
         self._target = as_server(options.server, Requirements(nodes=True))
+        self._policy = ErrorPolicy(options.on_error, options.max_errors)
+        self._names = RowKeys(options.template)
+        self._durable = Renaming(self._target, options)
         self._seen: set[bytes] = set()
         self._reader: ValueReader | None = None
         self._copied: ValueReader | None = None
-        self._stopped = ""
+        self._over = False
+
+    def begin(self, load: Load) -> None:
+        self._entries.when_full(lambda: deque(self._copied_keys(load), 0))
 
     def sending(self, load: Load, chunk: Chunk) -> Steps[None]:
         if self._entries.aside:
             yield from load.drain()
             yield from self._copy_all(load)
 
+    def sent(self, load: Load) -> Steps[None]:
+        yield from ()
+        self._judge(load)
+
     def finishing(self, load: Load) -> Steps[None]:
         yield from self._copy_all(load)
+        self._judge(load)
 
     def ended(self, load: Load) -> Steps[None]:
-        yield from ()
-        for reader in (self._reader, self._copied):
-            if reader is not None:
-                reader.close()
+        error, aside = load.error, self._entries.aside
+        if isinstance(error, SourceError):
+            with suppress(Exception):  # the source may be lost
+                yield from self._copy_all(load)
+        if error is not None and aside:
+            keys = counted(len(aside), "other key")
+            text = f"fastresp: {keys} to be copied in parts were not copied, such as"
+            error.add_note(f"{text} {shown_argument(aside[0])}")
+        self._over = True
+        for opened in (self._reader, self._copied, self._durable):
+            if opened is not None:
+                opened.close()
         report, own = load.report, self.report
         for name in ("rows", "commands", "replies", "bytes_sent", "failed", "existing", "gone",
                      "unchanged", "in_parts"):  # fmt: skip
@@ -99,17 +124,39 @@ class InParts(Feature):
         if self.report.failed and self._options.on_error != "collect":
             raise LoadErrors(report)
 
+    def _judge(self, load: Load) -> None:
+        """Stop the load if its keys and these keys have too many errors together."""
+        own = self.report
+        if load.transport is None or not own.failed:  # the load judges its own errors
+            return
+        report = load.transport.live_report
+        both = Report(
+            "socket", failed=report.failed + own.failed, replies=report.replies + own.replies,
+            errors_by_code={**report.errors_by_code, **own.errors_by_code},
+        )  # fmt: skip
+        report.stopped = report.stopped or self._policy.verdict(both)
+
     def _copy_all(self, load: Load) -> Steps[None]:
         """Copy the keys that were set aside; the load continues in between."""
-        report = load.transport.live_report if load.transport is not None else self.report
-        while self._entries.aside and not report.stopped:
-            key = self._entries.aside[0]
-            work = self._copied_key(key)
-            with closing(work):
-                while (yield Blocking(partial(next, work, None))) is not None:
-                    pass
-            self._entries.aside.popleft()
-            report.stopped = report.stopped or self._stopped
+        with closing(self._copied_keys(load)) as work:
+            while (yield Blocking(partial(next, work, None))) is not None:
+                pass
+
+    def _copied_keys(self, load: Load) -> Generator[bool, None, None]:
+        """Copy the keys that were set aside; yield now and then."""
+        aside = self._entries.aside
+        try:
+            while aside and not (self._over or self._is_stopped(load)):
+                yield from self._copied_key(aside.popleft())
+                self._judge(load)
+                yield True
+            self._durable.confirm()
+        except BaseException:
+            self._over = True
+            raise
+
+    def _is_stopped(self, load: Load) -> bool:
+        return load.transport is None or bool(load.transport.live_report.stopped)
 
     def _copied_key(self, key: bytes) -> Generator[bool, None, None]:
         """Copy a key; yield now and then."""
@@ -201,7 +248,10 @@ class InParts(Feature):
         if not parts.has(length):
             return f"ERR the temporary key lost a part of the value ({name!r:.60})"
         rename = "RENAME" if self._options.exists == "replace" else "RENAMENX"
-        [reply] = self._ask(to, (rename, name, to))
+        if self._options.durable == ACKNOWLEDGED:
+            [reply] = self._ask(to, (rename, name, to))
+        else:
+            reply = self._durable.rename(rename, name, to)
         if isinstance(reply, CommandError):
             return reply.text
         return BUSY if reply == 0 else ""
@@ -220,14 +270,9 @@ class InParts(Feature):
         if len(report.errors) < ERRORS_KEPT:
             error = CommandError(
                 text, index=report.commands - 1, row=report.rows - 1,
-                row_key=f"{{0}}={key.decode(errors='backslashreplace'):.40}",
+                row_key=self._names.of((b"RESTORE", key)),
             )  # fmt: skip
             report.errors.append(error)
-        code = text.partition(" ")[0].encode()
-        if self._options.on_error == "stop":
-            self._stopped = "stopped at the first error reply (commands in flight still ran)"
-        elif remedy_for(code):
-            self._stopped = f"stopped because of the server's state: {code.decode()}"
 
     def _ask(self, key: bytes, *commands: Command) -> list[Any]:
         return [*self._run(key, iter(commands))]
@@ -241,16 +286,72 @@ class InParts(Feature):
         replies: Any = iter_replies(
             commands, server=self._target, on_error="collect", timeout=self._options.timeout
         )
-        with closing(replies):
-            # New exceptions: these have the report of the key's commands, not that of the copy.
+        with closing(replies), of_key(key, "was not copied"):
+            yield from replies
+
+
+@contextmanager
+def of_key(key: bytes, what: str) -> Iterator[None]:
+    """Name the key in exceptions. New exceptions: a report would be that of the key's commands."""
+    try:
+        yield
+    except TransportError as error:
+        why = message_of(error).partition("\n")[0]
+        raise TransportError(f"key {shown_argument(key)} {what}: {why}") from None
+    except SourceError as error:
+        raise SourceError(error.args[0]) from None
+
+
+class Renaming:
+    """Renames keys over connections that confirm, as ``durable`` says, that the keys are durable.
+
+    Args:
+        target: the server, or a node of a cluster.
+        options: the options of the copy.
+    """
+
+    def __init__(self, target: Server, options: CopyOptions) -> None:
+        self._confirmation = confirmation_of(options.durable)
+        self._keys = LargeKeyReader(target, None, options.timeout)
+        self._begun = False
+        # The last key that was renamed over each connection, since its last confirmation.
+        self._last: dict[Any, bytes] = {}
+
+    def rename(self, command: str, name: bytes, to: bytes) -> Any:
+        """Rename a key; return the reply, which may be an error."""
+        with of_key(to, "was not copied"):
+            if not self._begun:
+                self._keys.begin()
+                self._begun = True
             try:
-                yield from replies
-            except TransportError as error:
-                why = message_of(error).partition("\n")[0]
-                text = f"key {shown_argument(key)} was not copied: {why}"
-                raise TransportError(text) from None
-            except SourceError as error:
-                raise SourceError(error.args[0]) from None
+                reply, connection = self._keys.request(to, command, name, to)
+            except CommandError as error:
+                return CommandError(error.text.removeprefix(f"{command}: "))
+        self._last[connection] = to
+        return reply
+
+    def confirm(self) -> None:
+        """Wait until the renamed keys are durable, and thus all earlier commands of their nodes.
+
+        Raises:
+            TransportError: they are not confirmed to be durable.
+        """
+        while self._last and self._confirmation is not None:
+            connection, key = self._last.popitem()
+            with of_key(key, "is not confirmed to be durable"):
+                try:
+                    words = arguments(self._confirmation.request.data)
+                    reply, asked = self._keys.request(key, *words)
+                except CommandError as error:
+                    raise TransportError(f"{self._confirmation.failure}: {error.text}") from None
+                number = reply[0] if isinstance(reply, list) and reply else reply
+                confirmed = type(number) is int and number >= self._confirmation.least
+                if not confirmed or asked is not connection:
+                    raise TransportError(f"{self._confirmation.failure}: the reply was {reply!r}")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._keys.close()
 
 
 class Parts:

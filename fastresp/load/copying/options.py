@@ -14,7 +14,6 @@ from ...outcome.messages import Hint, Message, shortened
 from ...replies.key_pattern import KINDS
 from ...server.answers import Answers
 from ...server.options import (
-    ACKNOWLEDGED,
     EXISTS,
     Checkpoint,
     Options,
@@ -31,7 +30,6 @@ __all__ = ["CopyOptions"]
 
 TYPES = ("hash", *KINDS)
 SKIP, REPLACE = (Hint("exists", value, grouped=False) for value in ("skip", "replace"))
-NO_LIMIT = 1 << 60
 RENAME = re.compile(r"\s*([^*]*)\*\s*->\s*([^*]*)\*\s*")
 
 
@@ -113,8 +111,6 @@ class CopyOptions(Options):
     @property
     def limit(self) -> int:
         """The memory of a key, in bytes, above which it is copied in parts."""
-        if self.durable != ACKNOWLEDGED:
-            return NO_LIMIT  # only commands of the load itself are confirmed to be durable
         return self.max_payload_bytes or PAYLOAD_BYTES
 
     @property

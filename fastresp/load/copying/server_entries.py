@@ -32,6 +32,8 @@ DUMP = SampleCommand((b"DUMP", b"1"), fixed_length=True, subcommand=False)
 LOOPBACK = ("127.0.0.1", "::1")
 # DUMP is tried on the smallest of this number of keys.
 TRIED_KEYS = 10
+# If this number of keys is set aside, they are copied before more keys are read.
+MAX_ASIDE = 1_000
 # Pages of SCAN without a matching key, after which DUMP is not tried.
 EMPTY_PAGES = 100
 
@@ -180,6 +182,8 @@ class ServerEntries(Entries):
         self._track: Track | None = None
         self._resumed: list[ScanPart] | None = None
         self._wanted: Callable[[bytes], bool] | None = None
+        self._when_full: Callable[[], object] | None = None
+        self._failure: TransportError | None = None
 
     def __repr__(self) -> str:
         return f"<keys of {self.server}>"
@@ -251,6 +255,19 @@ class ServerEntries(Entries):
         """Read only the keys for which a function returns True."""
         self._wanted = wanted
 
+    def when_full(self, empty: Callable[[], object]) -> None:
+        """Call a function that removes the keys set aside, when there are MAX_ASIDE of them."""
+        self._when_full = empty
+
+    def _set_aside(self, key: bytes) -> None:
+        self.aside.append(key)
+        if len(self.aside) >= MAX_ASIDE and self._when_full is not None:
+            try:
+                self._when_full()
+            except TransportError as error:  # of the target
+                self._failure = error
+                raise
+
     def track(self, left: list[ScanPart] | None) -> None:
         """Scan only what is left, or everything for None; enables ``left_after()``."""
         self._track, self._resumed = Track(left), left
@@ -263,7 +280,7 @@ class ServerEntries(Entries):
     def rows_of(self, keys: list[bytes]) -> list[EntryRow]:
         """Read keys; return rows of those that exist, and are not set aside."""
         if self.by_value:
-            rows = self._values.rows(keys, self.restorer, self.aside.append)
+            rows = self._values.rows(keys, self.restorer, self._set_aside)
             return [row for part in rows for row in part]
         if self._sizes:
             keys = [*self._small(iter(keys), int)]
@@ -291,12 +308,12 @@ class ServerEntries(Entries):
                 try:
                     yield from reading
                 except (TransportError, CommandError) as error:
-                    raise self._failed(error) from error
+                    raise self._failure or self._failed(error) from error
 
     def _read_by_value(self, keys: Iterator[bytes]) -> Generator[list[EntryRow], None, None]:
         while block := list(islice(keys, PART_KEYS)):
             count = 0
-            with closing(self._values.rows(block, self.restorer, self.aside.append)) as parts:
+            with closing(self._values.rows(block, self.restorer, self._set_aside)) as parts:
                 for rows in parts:
                     count += len(rows)
                     yield rows
@@ -364,8 +381,9 @@ class ServerEntries(Entries):
     ) -> Iterator[bytes]:
         for key, is_large in zip(keys, large, strict=True):
             if is_large:
-                self.aside.append(key)
-                self._aside_at.append(before())
+                self._set_aside(key)
+                if self._track is not None:
+                    self._aside_at.append(before())
             else:
                 yield key
 

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
@@ -186,7 +187,9 @@ class Verification:
         self._write = write
         self._sample = sample
         rows = iter(entries)
-        if not isinstance(entries, ServerEntries):  # which reads only the sample
+        if isinstance(entries, ServerEntries):  # which reads only the sample
+            entries.when_full(partial(self._compare_in_parts, entries))
+        else:
             rows = filter(lambda row: sample.has(row[0]), rows)
         self._parts = in_parts(rows)
         self._template: list[str] = []
