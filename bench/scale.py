@@ -1,7 +1,7 @@
 """Cost of key slots, throughput of one loader process, and loads of whole local clusters.
 
-Each load runs in a new process, ``loader.py``. It has the last core; sinks and servers share the
-other cores. During each load the sinks must receive exactly the commands and bytes counted by the
+Each load runs in a new process, ``loader.py``, on the last core; sinks and servers share the other
+cores. During each load, the sinks must receive exactly the commands and bytes counted by the
 loader.
 """
 
@@ -119,7 +119,7 @@ def measure_lanes(program: Path | NotAvailable, commands: int, rounds: int) -> l
 def measure_sizes(
     program: Path | NotAvailable, most: int, repeat: int, rounds: int
 ) -> list[Result]:
-    """Load more and more commands into a sink and into a real server, in turn."""
+    """Load increasing numbers of commands into a sink and into a real server, in turn."""
     sizes = [10**power for power in range(5, 19) if LEAST < 10**power <= most]
     sizes = [min(LEAST, most), *sizes]
     with (

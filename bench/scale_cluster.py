@@ -1,10 +1,10 @@
 """Loads of a whole local cluster, and ``redis-cli --pipe`` for each node, for ``scale.py``.
 
-Clients have the last core; the nodes share the other cores, with two cores the first. So a load
-takes at least the total CPU time of the nodes on one core (``server_cpu``), and no more if they
-never wait for the client. The CPU time of the slowest node is ``node_cpu``. After each load each
-primary must have the keys of its slots, and each replica as many; ``key_bytes`` is the memory of a
-key.
+Clients run on the last core; the nodes share the other cores (with two cores, the first core). So a
+load takes at least the total CPU time of the nodes on the busiest core (``server_cpu``), and no
+more if the nodes never wait for the client. The CPU time of the slowest node is ``node_cpu``. After
+each load, each primary must have the keys of its slots, and each replica the same number;
+``key_bytes`` is the memory of a key.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Shares(NamedTuple):
     """The commands of each primary.
 
     Attributes:
-        files: files of RESP.
-        keys: the number of keys of each.
+        files: a RESP file for each primary.
+        keys: the number of keys in each file.
     """
 
     files: list[Path]
@@ -98,7 +98,7 @@ class Cluster:
         return loader.run() | times.since()
 
     def load_directly(self, program: str | None) -> dict[str, Any]:
-        """Load with a redis-cli for each node; return the same."""
+        """Load with a redis-cli for each node; return what ``load()`` returns."""
         if program is None:
             raise NotAvailable("redis-cli is missing")
         self._empty()

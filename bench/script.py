@@ -37,13 +37,13 @@ def run_script(
 
     Args:
         doc: the script's docstring.
-        measured: measures with these options; returns the rows.
+        measured: measures with the script's options; returns the rows.
         rounds: the default number of rounds.
         fast_rounds: number of rounds with ``--fast``.
         only: add the option that chooses contenders by name.
         add: adds other options.
-        **numbers: options that are numbers: what they are the number of, the default, and the
-            default with ``--fast`` if it is another.
+        **numbers: options that are numbers: what is counted, the default, and the default with
+            ``--fast`` if it differs.
     """
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, help="write the results as pyperf's JSON")
@@ -88,7 +88,7 @@ def as_a_file(results: Sequence[Result]) -> Results:
 
 
 def tables_of(results: Results) -> dict[str, Table]:
-    """Return the tables that the page has of these results, and their goals."""
+    """Return the page's tables of these results, and their goals."""
     tables = {}
     for title, entry in TABLES.items():
         table = entry.shown(results)

@@ -109,7 +109,7 @@ class Server:
 
     def empty(self, *_: object) -> None:
         """Remove all keys, and wait until their memory is free."""
-        # SYNC, so that old data is not freed in a thread during the next load.
+        # SYNC, so that the server does not free old data in a thread during the next load.
         self.client.execute_command("FLUSHALL", "SYNC")
 
     def workbench(self, address: Address) -> Workbench:

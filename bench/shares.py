@@ -1,10 +1,10 @@
 """CPU time of Python clients by function class: the profiles of the 2018 report, and fastresp.
 
-The work is that of ``buffer.py``. The profiler is cProfile with the CPU clock of the process, so
-waiting for the server does not count. redis-cli is a separate process; its CPU time is in the
+The methods are those of ``buffer.py``. The profiler is cProfile with the CPU clock of the process,
+so waiting for the server does not count. redis-cli is a separate process; its CPU time is in the
 metadata as ``child_cpu``. A value is the seconds of a class of functions and all their callees (if
-they call one another, only the outermost counts). ``share`` is its percentage of the whole;
-``wall_share`` is the same from a profile of the wall clock.
+functions of the class call one another, only the outermost call counts). ``share`` is the
+percentage of the total CPU time; ``wall_share`` is the percentage in a profile of wall time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Function = tuple[str, int, str]
 
 
 def process_message(message: str | bytes) -> int:
-    """Stand in for a program's own work on a message."""
+    """Process a message, in place of a program's own work."""
     return len(json.loads(message)) > 0
 
 
@@ -73,7 +73,7 @@ def class_of(function: Function) -> str:
 
 
 def seconds_of(stats: pstats.Stats) -> dict[str, float]:
-    """Return the seconds of each class, without calls from functions that have a class."""
+    """Return the seconds of each class, except calls from functions that belong to a class."""
     seconds: dict[str, float] = {}
     for function, (_, _, _, _, callers) in stats.stats.items():  # type: ignore[attr-defined]
         if not (kind := class_of(function)):
@@ -87,7 +87,7 @@ def seconds_of(stats: pstats.Stats) -> dict[str, float]:
 
 
 def push_and_pop(way: buffer.Way, iterations: int) -> int:
-    """Do the report's work; return the number of popped messages."""
+    """Push and pop as in the report; return the number of popped messages."""
     popped = 0
     for _ in range(iterations):
         way.push(buffer.DIVISOR)

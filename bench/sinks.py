@@ -1,6 +1,6 @@
-"""Run sinks, servers that count commands and keep nothing (``sink.c``), for ``scale.py``.
+"""Run sinks, servers that count commands and store nothing (``sink.c``), for ``scale.py``.
 
-As a script it runs some until Ctrl-C.
+As a script, the module runs sinks until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Sinks:
         nodes: number of sinks in a cluster; 0 for a single one without a cluster.
 
     Attributes:
-        url: of the first.
-        pids: of all.
-        printed: at the end, the output of each.
+        url: URL of the first sink.
+        pids: process IDs of all sinks.
+        printed: at the end, the output of each sink.
 
     Raises:
         NotAvailable: there is no program.
@@ -89,7 +89,7 @@ class Sinks:
             raise SystemExit("; ".join(complaints))
 
     def received(self) -> tuple[int, int]:
-        """Return the number of commands that all have received so far, and of their bytes."""
+        """Return the numbers of commands and bytes that all sinks have received so far."""
         commands = size = 0
         for port in self.ports:
             with redis.Redis(port=port, protocol=2) as client:

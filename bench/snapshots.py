@@ -1,8 +1,8 @@
-"""Read an RDB file of hashes: as columns, to Parquet, and beside another parser, rdb-py.
+"""Read an RDB file of hashes: as columns, to Parquet, and with another parser, rdb-py.
 
 The file has the rows of ``load.py``: hashes of ten fields, written by ``fastresp dump``. Each
-contender is a process. In the first round, the contents are compared with rdb-py, if it is
-installed; it only returns Python objects.
+contender is a process. In the first round, the contents are compared with rdb-py's, if rdb-py is
+installed. rdb-py only returns Python objects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Contenders that take turns, so that other work on the machine slows all of them alike."""
+"""Contenders that take turns, so that other work on the machine slows them equally."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class NotAvailable(Exception):
 
 
 class Timed(NamedTuple):
-    """The time that a contender has measured itself, or another value, and its details."""
+    """A time or another value that a contender has measured itself, with its details."""
 
     value: float
     details: dict[str, Any]
 
 
-# A timed function; if it returns a float or Timed, this is the time, which it has measured itself.
+# A timed function. If it returns a float or Timed, it has measured its time itself.
 Contender: TypeAlias = Callable[[], object]
-# A row, and what it is the time of, or the reason why it can't be measured.
+# A row, with its contender or the reason why the row can't be measured.
 Entry: TypeAlias = tuple[Result, Contender | str]
 Servers: TypeAlias = psutil.Process | Sequence[psutil.Process] | None
 
@@ -44,7 +44,7 @@ def entries(
     prefix: str = "",
     parser: str = "",
 ) -> list[Entry]:
-    """Return the rows of a table: by name, with a prefix, each with its contender."""
+    """Return the rows of a table, named with a prefix, each with its contender."""
     return [
         (Result(table, f"{prefix}{name}", parser, operations), run) for name, run in runs.items()
     ]
@@ -53,7 +53,7 @@ def entries(
 def cpu_seconds(server: Servers) -> tuple[float, float]:
     """Return the CPU time so far of servers' main threads, and of this process and its children.
 
-    Only children that have ended count.
+    Only children that have ended are included.
     """
     own, children = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
     used = [resource.getrusage(process) for process in (own, children)]
@@ -65,7 +65,7 @@ def cpu_seconds(server: Servers) -> tuple[float, float]:
 def server_seconds(server: psutil.Process) -> float:
     """Return the CPU time of a server's main thread so far.
 
-    Linux has it in nanoseconds; psutil has clock ticks of 10 ms, the duration of 10,000 commands.
+    Linux reports nanoseconds; psutil has clock ticks of 10 ms, the duration of 10,000 commands.
     """
     try:
         return int(Path(f"/proc/{server.pid}/schedstat").read_text().split()[0]) / 1e9

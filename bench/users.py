@@ -1,7 +1,7 @@
 """Time to read 10,000 users back, an HMGET of 5 fields each, from a real server on a unix socket.
 
-The time of ``redis-py``, which stays connected, does not include connecting; that of the others
-does.
+``redis-py`` stays connected, so its time does not include connecting; the times of the other
+contenders do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""verify from columns, compared with the load of the same columns.
+"""Verification of Arrow columns, compared with the load of the same columns.
 
-Before it measures, the script changes one byte of one value and checks that `verify` finds this
-difference, and no other.
+Before the measurement, the script changes one byte of one value, and checks that ``verify`` finds
+this difference and no other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Ways to load the same rows of a user: the table of the README.
+"""Methods to load the same rows: the table of the README.
 
-The ways are the same as in ``fastresp demo SOURCE TEMPLATE``. fastresp fills in its template while
-it is timed; the others get complete commands. After each load DEBUG DIGEST is compared.
+The methods are the same as in ``fastresp demo SOURCE TEMPLATE``. fastresp's time includes filling
+in its template; the other contenders get complete commands. After each load, DEBUG DIGEST is
+compared.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The workflow of a post of 2012: 10,000 users created, updated, retrieved and deleted.
 
-The post repeats each step 7 times and reports the best; we do the same, and keep all values. The
-server and all contenders share one core (``cores.py`` says why). After each step its result is
-checked, untimed.
+The post repeats each step 7 times and reports the best time. This script repeats them as often, and
+keeps all values. The server and all contenders share one core (``cores.py`` says why). The result
+of each step is checked, untimed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RedisPy:
         return target.execute() if self.pipelined else None
 
     def as_users(self, got: list[dict[bytes, bytes]]) -> list[User]:
-        """Return the retrieved data in the form in which it was written."""
+        """Return the retrieved data as the users that were written."""
         return [{name.decode(): value.decode() for name, value in user.items()} for user in got]
 
 
