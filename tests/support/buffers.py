@@ -1,4 +1,4 @@
-"""List buffers for the tests: a synchronous wrapper of the asyncio one, and a cutting proxy."""
+"""For tests of list buffers: a synchronous wrapper of the asyncio buffer, and a cutting proxy."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ class Cutter:
         server: path of the server's socket.
 
     Attributes:
-        marker: bytes of a command at which to cut, once; None for never.
-        arrives: whether the server receives this command and only the reply is lost.
+        marker: bytes of a command at which to cut the connection, once; None for never.
+        arrives: whether the server receives this command, so that only the reply is lost.
         cuts: the number of cuts.
     """
 

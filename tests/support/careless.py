@@ -1,4 +1,4 @@
-"""Clients for the doctor's tests: one for each kind of careless use, and healthy ones.
+"""Clients for the doctor's tests: one for each kind of inefficient use, and efficient ones.
 
 ``python careless.py MANNER URL`` runs until it is stopped.
 """

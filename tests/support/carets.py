@@ -6,7 +6,7 @@ from fastresp import TemplateError
 
 
 def check_caret(error: TemplateError, text: str, position: int, message: str) -> None:
-    """Check a caret; ``message`` may lack the key's placeholder after the row number."""
+    """Check a caret; after the row number, ``message`` may lack the key's placeholder."""
     assert (error.template, error.position) == (text, position)
     first, line, caret = str(error).split("\n")
     assert first.replace(f" ({error.row_key})", "", 1).startswith(message)

@@ -11,10 +11,10 @@ __all__ = ["tls_settings", "write_certificates"]
 
 
 def write_certificates(folder: Path) -> list[str]:
-    """Write certificates for a server and a client, an expired one, and their authority's.
+    """Write certificates: for a server and a client, an expired one, and their authority's.
 
     Returns:
-        The options of a server that uses them and requires a client certificate.
+        The options of a server that uses these files and requires a client certificate.
     """
     ca = trustme.CA()
     ca.cert_pem.write_to_path(folder / "ca.pem")

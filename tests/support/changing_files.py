@@ -24,7 +24,7 @@ class Changing(io.BytesIO):
 
 
 def cut(path: Path) -> Callable[[], None]:
-    """Return a function that truncates a file to three quarters, at a line end."""
+    """Return a function that truncates a file to at most three quarters, after a whole row."""
     data = path.read_bytes()
     size = data.rindex(b"\n", 0, len(data) * 3 // 4) + 1
     if path.suffix == ".resp":

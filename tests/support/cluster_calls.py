@@ -1,4 +1,4 @@
-"""Calls of fastresp with a cluster, however its nodes are reached."""
+"""Calls of fastresp with a cluster, for any way to reach its nodes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Reached(NamedTuple):
     Attributes:
         cluster: the nodes.
         servers: functions that return the ``server`` argument of a user.
-        places: the addresses of the primaries, in their order.
+        places: the addresses of the primaries, in the order of ``cluster.nodes``.
     """
 
     cluster: LocalCluster
@@ -53,7 +53,7 @@ def rows(happening: Callable[[], object]) -> Iterator[tuple[str, int]]:
 def check_load(
     reached: Reached, insert: Callable[..., fastresp.Report], happening: Callable[[], object]
 ) -> None:
-    """Load lists while something happens to a slot: no command is lost, doubled or overtaken."""
+    """Load lists while a slot changes: no command is lost, run twice or overtaken."""
     cluster = reached.cluster
     cluster.empty()
     server = reached.servers[0]()
@@ -65,7 +65,7 @@ def check_load(
 
 
 def check_failover(reached: Reached, insert: Callable[..., fastresp.Report]) -> None:
-    """Load while a replica takes over; at the end the cluster is as before."""
+    """Load while a replica takes over; at the end, restore the roles of the nodes."""
     events = iter([reached.cluster.take_over])  # with a second one, a slot could return too soon
     try:
         with patient(reached.cluster):
@@ -88,7 +88,7 @@ def patient(cluster: LocalCluster) -> Iterator[None]:
 
 
 def stored_in(cluster: LocalCluster, key: str) -> list[bytes]:
-    """Return the items of a list, from the node that has it."""
+    """Return the items of a list, from the node that has the list."""
     found = []
     for client in cluster.clients:
         try:
@@ -99,7 +99,7 @@ def stored_in(cluster: LocalCluster, key: str) -> list[bytes]:
 
 
 def check_replies(reached: Reached, execute: Callable[..., list[Any]]) -> None:
-    """Read replies while slots move (MOVED), and from a slot that is half moved (ASK)."""
+    """Read replies while slots move (MOVED), and from a slot that is being migrated (ASK)."""
     cluster = reached.cluster
     cluster.empty()
     server = reached.servers[0]()
@@ -117,7 +117,7 @@ def check_replies(reached: Reached, execute: Callable[..., list[Any]]) -> None:
 
 
 def check_calls(reached: Reached) -> None:
-    """Fetch hashes, push and pop items while a slot moves, and ask without writing."""
+    """Fetch hashes, push and pop items while a slot moves, and make read-only calls."""
     cluster, places = reached.cluster, sorted(reached.places)
     cluster.empty()
     users = [{"id": str(i), "name": f"name {i}"} for i in range(300)]

@@ -25,11 +25,11 @@ def slots_of(ranges: Iterable[tuple[int, int]]) -> set[int]:
 
 
 class Events:
-    """Moves slots, and lets nodes fail over, die, freeze and restart, one after another.
+    """Cause events one after another: moved slots, failovers, and killed or frozen nodes.
 
     Args:
-        cluster: with replicas.
-        seed: of the random choices.
+        cluster: a cluster with replicas.
+        seed: the seed of the random choices.
         slots: slots of the keys that the load writes.
     """
 
@@ -44,7 +44,7 @@ class Events:
     def between(self, rows: Iterator[Any], count: int, kinds: list[str]) -> Iterator[Any]:
         """Yield rows; start events at random rows, while the load continues.
 
-        An event starts later if its predecessor has not ended.
+        An event waits until the previous event has ended.
 
         Args:
             rows: number of rows.
@@ -81,7 +81,7 @@ class Events:
             self.failed.append(error)
 
     def masters(self) -> dict[int, list[tuple[int, int]]]:
-        """Return the ranges of slots of each primary, by its number."""
+        """Return the ranges of slots of each primary, by the primary's number."""
         while True:
             for number in range(len(self.cluster.ports)):
                 with suppress(redis.RedisError):
@@ -130,7 +130,7 @@ class Events:
         return "\n".join(lines)
 
     def _epochs(self, asked: int) -> dict[str, str]:
-        """Return the epoch of each primary, as a node knows it.
+        """Return the epoch of each primary, according to a node.
 
         A primary doesn't elect a replica with an epoch older than the known epoch of the slots.
         """

@@ -23,7 +23,7 @@ def as_python(kind: pa.DataType, value: Any, form: str = "text") -> Any:
 
     Args:
         value: the value from ``to_pylist()``.
-        form: how it is sent: "text", "json" or "vector".
+        form: the form in which the value is sent: "text", "json" or "vector".
     """
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return as_python(kind.value_type, value, form)
@@ -63,7 +63,7 @@ def as_rows(table: Any, forms: dict[str, str] | None = None) -> list[dict[str, A
 def outcome(
     data: Any, template: str, nulls: Any = "error"
 ) -> tuple[bytes, tuple[type[Exception], Any, Any, Any] | None]:
-    """Return the bytes written, and the type and place of the error."""
+    """Return the bytes written, and the type and position of the error."""
     file = io.BytesIO()
     try:
         fastresp.dump(data, template, file, nulls=nulls)
@@ -234,7 +234,7 @@ class Counted:
         return 0
 
     def _move(self, kind: Any, capsule: Any, name: bytes, out: int, callback: int) -> None:
-        """Move a struct out of a capsule, and wrap its release callback in our own."""
+        """Move a struct out of a capsule, and wrap its release callback in one that counts."""
         at = pointer_in(capsule, name)
         c.memmove(out, at, c.sizeof(kind))
         kind.from_address(at).release = None

@@ -1,8 +1,8 @@
-"""Load files of every format with damage at random places, one after another.
+"""Load files of every format with damage at random offsets, one after another.
 
 ``python damaged_files.py KIND FIRST COUNT`` loads COUNT files, made from the seeds from FIRST on,
-and prints a line for each file that is neither loaded nor refused with an error of ours. The file
-`at` in the current folder has the current seed, in case the process crashes.
+and prints a line for each file that is neither loaded nor refused with an error of fastresp. The
+current seed is written to the file ``at`` in the current folder, in case the process crashes.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def packed(kind: str, table: pa.Table) -> Iterator[bytes]:
 
 
 def damaged(data: bytes, chance: random.Random) -> bytes:
-    """Return the bytes with some of them changed, removed, doubled or inserted."""
+    """Return the bytes after random changes, removals, repetitions and insertions."""
     found = bytearray(data)
     for _ in range(chance.choice((1, 1, 1, 2, 5))):
         at = chance.randrange(len(found) or 1)

@@ -1,4 +1,4 @@
-"""Check what is read of a stored value, damaged or not, and what it is converted into."""
+"""Check how stored values, damaged or not, are read and converted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def is_sound(kind: int, value: bytes | bytearray | memoryview) -> bool:
 
 
 def has_sound_names(kind: int, found: list[bytes]) -> bool:
-    """Return whether each name occurs once; in a listpack with expiries, in their order."""
+    """Return whether each name occurs once, and a listpack with expiries is sorted by expiry."""
     if kind not in ITEM_WORDS:
         return True
     names = found[:: ITEM_WORDS[kind]]

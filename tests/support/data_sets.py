@@ -1,4 +1,4 @@
-"""Data sets of every type, with the stored text of each value, written out by hand."""
+"""Data sets of every type, with the expected text of each value, written by hand."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class DataSet:
     """Columns, and the stored text of each value.
 
     Attributes:
-        name: of the test.
+        name: the name of the data set in the tests' IDs.
         table: the data. A column ``id`` is added to each data set: 0, 1, 2, ...
         texts: the text of each value, by column; None for a null, which is not stored.
-        without: the families of ways that can't carry this data, each with the reason.
-        lacking: rows with dicts and JSON that lack the key of a null, by column.
+        without: the families of sources that can't represent this data, each with the reason.
+        lacking: by column, rows whose dicts and JSON lack a key instead of having a null.
     """
 
     name: str
@@ -53,7 +53,7 @@ class DataSet:
         """Return the numbers of rows, of commands left out, and of nulls left out of commands.
 
         Args:
-            keyed: whether rows may lack keys; in a column each row has a value or a null.
+            keyed: whether rows may lack keys; with columns, each row has a value or a null.
         """
         texts = [
             dict(zip(self.texts, row, strict=True))
@@ -92,8 +92,8 @@ class Mixed(DataSet):
 
     Attributes:
         given: the rows.
-        stored: the hash of each row that makes one.
-        nulls: the number of nulls left out of these hashes.
+        stored: the hash of each row that creates a hash.
+        nulls: the number of nulls left out of the stored hashes.
         pairs: the placeholders after the key.
     """
 
@@ -172,7 +172,7 @@ def make(
 
 
 def text(name: str, *values: str | None, column: str = "v", **without: str) -> DataSet:
-    """Return a data set of texts, which are stored as they are."""
+    """Return a data set of texts, which are stored unchanged."""
     return make(name, {column: (pa.array(values, pa.string()), values)}, **without)
 
 

@@ -45,7 +45,7 @@ def client_at_work(manner: str, url: str) -> Iterator[None]:
 
 
 def watched(url: str, right: Callable[[Diagnosis], bool], seconds: float = WATCH_S) -> Diagnosis:
-    """Watch until the result is right, each time for longer: clients are slow on a busy machine."""
+    """Watch until the result is right, longer each time: on a busy machine, clients are slow."""
     found = watch(url, seconds)
     for times in (1, 3, 10):
         if right(found):

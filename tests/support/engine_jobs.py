@@ -42,7 +42,7 @@ def total(client: redis.Redis) -> int:
 
 
 def loader_of(client: redis.Redis) -> int | None:
-    """Return the process of a task that has loaded only some of its rows; None if there is none.
+    """Return the process of a task that has loaded a part of its rows; None if there is none.
 
     The task belongs to the job ``killed``, on one server.
     """
@@ -61,10 +61,10 @@ def killing(
     """Kill a process with SIGKILL when the sum has reached ``least``.
 
     Args:
-        pid_of: returns the process; None to wait. By default, ``loader_of()`` does.
+        pid_of: returns the process, or None to wait. The default is ``loader_of()``.
 
     Yields:
-        A list that has its pid when it is killed.
+        A list, which contains the pid once the process is killed.
     """
     killed: list[int] = []
     ended = Event()

@@ -1,4 +1,4 @@
-"""Keys of every type and encoding, and what a client can read of them.
+"""Keys of every type and encoding, and their contents as a client reads them.
 
 ``fill()`` makes the keys that a server knows. ``contents()`` reads each key in full, so that
 ``differences()`` can compare two servers even if they store a value in different encodings.
@@ -121,7 +121,7 @@ def _streams(client: redis.Redis) -> None:
 
 
 def contents(client: redis.Redis) -> dict[bytes, Any]:
-    """Return for each key its type, its time of expiry in ms (-1 for none), and its value.
+    """Return the type, the time of expiry in ms (-1 for none) and the value of each key.
 
     Args:
         client: a client that returns bytes.
@@ -145,7 +145,7 @@ def _expires_ms(client: redis.Redis, key: bytes) -> int:
 def differences(
     source: dict[bytes, Any], target: dict[bytes, Any], exact_ms: int = EXACT_MS
 ) -> list[str]:
-    """Return what differs between the contents of two servers, one text per key.
+    """Return the differences between the contents of two servers, one text per key.
 
     Times of expiry may differ by ``exact_ms``.
     """
@@ -162,7 +162,7 @@ def differences(
 
 
 def _common(stream: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Return the parts of a stream that another server of any version also stores."""
+    """Return the parts of a stream that servers of all versions store."""
     if stream.keys() & other.keys() >= SINCE_7_0:
         return stream
     groups = [_without(group, GROUP_SINCE_7_0) for group in stream["groups"]]

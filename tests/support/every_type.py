@@ -1,4 +1,4 @@
-"""Keys of every type with times to live, and the templates that load them, also after unload."""
+"""Keys of every type with times to live, and the templates that load them from rows and unloads."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
 
 
 def stored(client: redis.Redis, pattern: str = "k:*") -> dict[bytes, tuple[Any, int]]:
-    """Return the value of each key, and when it expires in ms since 1970; below 0 for never."""
+    """Return the value and the expiry of each key (ms since 1970; negative for never)."""
     read: dict[bytes, Callable[[bytes], Any]] = {
         b"string": client.get,
         b"ReJSON-RL": lambda key: client.execute_command("JSON.GET", key),
@@ -82,7 +82,7 @@ def stored(client: redis.Redis, pattern: str = "k:*") -> dict[bytes, tuple[Any, 
 
 
 def expiry(client: redis.Redis, key: bytes) -> int:
-    """Return when a key expires, within a millisecond on servers without PEXPIRETIME."""
+    """Return a key's expiry in ms; without PEXPIRETIME, it may be off by a millisecond."""
     try:
         found: int = client.execute_command("PEXPIRETIME", key)
     except redis.ResponseError:

@@ -1,4 +1,4 @@
-"""Every caller in fastresp, to run against a server that lies."""
+"""Every function of fastresp that reads replies, to run against a server that lies."""
 
 from __future__ import annotations
 

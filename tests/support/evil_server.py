@@ -1,8 +1,8 @@
-"""A proxy before a real server that lies, each evil in its own way.
+"""A proxy in front of a real server, which sends wrong replies: each "evil" is one kind of fault.
 
-Every command goes to a real server. An evil decides on the reply: a function of the connection,
-the command and the honest reply that returns the bytes to send instead. It may also send bytes
-itself, wait, or raise ``Hangup``.
+Every command is forwarded to the real server. An evil is a function of the connection, the command
+and the honest reply; it returns the bytes to send instead. It may also send bytes itself, wait, or
+raise ``Hangup``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Hangup(Exception):
 
 
 class Talk:
-    """One connection of a client, and one to the real server for it."""
+    """A client's connection, and the connection to the real server that belongs to it."""
 
     def __init__(self, client: socket.socket, real: str) -> None:
         self.client = client
@@ -114,10 +114,10 @@ class EvilServer:
         real: path of the real server's socket.
         path: where to listen.
         evil: the evil, or its name in EVILS.
-        late: be honest until the client's first commands, which are always the same, are over.
+        late: be honest until the client has sent its first commands, which are always the same.
 
     Attributes:
-        seen: number of commands after these.
+        seen: number of commands after the client's first commands.
         generous: whether there may be more replies than commands.
     """
 
@@ -162,12 +162,12 @@ class EvilServer:
 
 
 def instead(reply: bytes) -> Evil:
-    """Send this for every reply."""
+    """Send these bytes instead of every reply."""
     return lambda talk, command, honest: reply
 
 
 def then_freeze(beginning: bytes) -> Evil:
-    """Send this, and nothing more."""
+    """Send these bytes, and then nothing more."""
 
     def evil(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
         talk.send(beginning)
@@ -178,7 +178,7 @@ def then_freeze(beginning: bytes) -> Evil:
 
 
 def then_hang_up(beginning: bytes | int) -> Evil:
-    """Send this, or this many bytes of the honest reply, and close the connection."""
+    """Send these bytes, or a number of bytes of the honest reply, and close the connection."""
 
     def evil(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
         talk.send(honest[:beginning] if isinstance(beginning, int) else beginning)
@@ -188,7 +188,7 @@ def then_hang_up(beginning: bytes | int) -> Evil:
 
 
 def endless(again: bytes, beginning: bytes = b"") -> Evil:
-    """Send this forever."""
+    """Send these bytes forever."""
 
     def evil(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
         talk.send(beginning)

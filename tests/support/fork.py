@@ -94,9 +94,9 @@ def exact(report: fastresp.Report) -> bool:
 
 
 def in_a_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run like asyncio.run(), in a loop that a child can leave without harm.
+    """Run like asyncio.run(), in a loop that a child can leave without harm to the parent.
 
-    With epoll the child would unregister the parent's descriptors, since they share it.
+    With epoll, the child would unregister the parent's descriptors, because both share the epoll.
     """
 
     def make() -> asyncio.AbstractEventLoop:

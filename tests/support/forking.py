@@ -1,7 +1,7 @@
-"""Run a scenario for test_forks.py: it forks during a call, and the child leaves.
+"""Run a scenario for test_forks.py, which forks during a call; the child leaves.
 
-``python forking.py SCENARIO URL FOLDER`` runs it for each way to leave, and prints the outcome in
-the parent.
+``python forking.py SCENARIO URL FOLDER`` runs the scenario for each way to leave, and prints the
+outcome in the parent.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def lanes(fork: Fork) -> bool:
 
 
 def checkpoint(fork: Fork) -> bool:
-    """The child does not give up the lease."""
+    """Check that the child does not release the lease."""
     leases: list[bytes | None] = []
 
     def forking() -> None:
@@ -181,7 +181,7 @@ def local_server(fork: Fork) -> bool:
 
 
 def doctor(fork: Fork) -> bool:
-    """The doctor's keys are removed once, by the process that wrote them."""
+    """Check that the doctor's keys are removed once, by the process that wrote them."""
 
     def show(what: str) -> None:
         if what == "mass_insert()":

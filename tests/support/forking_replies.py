@@ -70,7 +70,7 @@ def aio_fetch_hashes(fork: Fork) -> bool:
 
 
 def aio_fetch_hashes_slowly(fork: Fork) -> bool:
-    """The source of keys pauses, and rows of earlier keys arrive meanwhile."""
+    """Pause the source of keys while rows of earlier keys arrive."""
     rows = [(i, f"name {i}") for i in range(COUNT)]
     fastresp.mass_insert(rows, "HSET user:{0} name {1}", server=URL, transport="socket")
     paused = False

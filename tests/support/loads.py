@@ -1,4 +1,4 @@
-"""Loads that are lost, interrupted or killed in their own process, and the keys they wrote."""
+"""Loads in their own process that lose the server, are interrupted or killed, and their keys."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def interrupted(child: subprocess.Popen[str]) -> tuple[int, int]:
 
 
 def whole_prefix(client: redis.Redis) -> int:
-    """Return the server's number of keys; check that they are the first ones, with whole values."""
+    """Return the number of stored keys; check that they are the first keys, with whole values."""
     count = client.dbsize()
     for start in range(0, count, 10_000):
         keys = [f"key:{i}" for i in range(start, min(start + 10_000, count))]

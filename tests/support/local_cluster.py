@@ -74,7 +74,7 @@ class LocalCluster:
         primaries: number of nodes with slots.
         replicas: number of replicas of each primary.
         program: the server to start.
-        url: URL of the node at a ``{port}``.
+        url: URL of a node, with the placeholder ``{port}``.
         options: returns additional options of the node at a port.
 
     Attributes:
@@ -169,7 +169,7 @@ class LocalCluster:
             time.sleep(0.02)
 
     def know_replicas(self) -> None:
-        """Wait until each node announces all replicas; each primary must have been written to.
+        """Wait until each node announces all replicas; each primary must have received a write.
 
         Nodes omit a replica until its pings have reported an offset above 0.
         """
@@ -199,7 +199,7 @@ class LocalCluster:
         return self._url.format(port=port)
 
     def client_of(self, key: str) -> redis.Redis:
-        """Return the client of the primary of a key, by the slots given at the start."""
+        """Return the client of the primary that owned a key's slot at the start."""
         slot: int = self.clients[0].execute_command("CLUSTER", "KEYSLOT", key)
         return next(
             self.clients[number]
@@ -216,7 +216,7 @@ class LocalCluster:
             slot: the slot.
             target: number of the primary.
             keys_at_once: number of keys moved by one command.
-            pause: seconds after each of these.
+            pause: seconds after each of these commands.
         """
         self.agree()
         primaries = [*range(self.primaries)]
@@ -273,8 +273,9 @@ class LocalCluster:
     def promote(self, replica: redis.Redis) -> None:
         """Make a replica the primary by a planned failover.
 
-        A replica gives up without an error: after 5 s, if the primary does not answer, or if it is
-        not elected. Another request ends a failover in progress, so requests become rarer.
+        A replica gives up without an error: if the primary does not answer for 5 s, or if the
+        replica is not elected. Another request ends a failover in progress, so each request waits
+        longer than the previous one.
         """
         deadline = time.monotonic() + PROMOTED_S
         request, wait = 0.0, 0.25
@@ -292,7 +293,7 @@ class LocalCluster:
         return str(client.info("replication")["role"])
 
     def joined_by(self, other: LocalCluster) -> LocalCluster:
-        """Return this cluster with the node of another, which loses its slots; for inspection."""
+        """Return this cluster with the node of another cluster, which loses its slots."""
         [client] = other.clients
         client.execute_command("CLUSTER", "DELSLOTS", *range(SLOTS))
         client.execute_command("CLUSTER", "RESET", "HARD")
@@ -308,8 +309,8 @@ class LocalCluster:
     def agree(self) -> None:
         """Wait until all nodes know the newest epoch.
 
-        Otherwise the next node that gets a slot may use an epoch older than the epoch of the slot's
-        owner, and lose the slot again.
+        Otherwise, the next node that gets a slot may use an epoch that is older than the epoch of
+        the slot's owner, and lose the slot again.
         """
         deadline = time.monotonic() + READY_S
         while len({self.state(client, "cluster_current_epoch") for client in self.clients}) > 1:
