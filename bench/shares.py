@@ -1,10 +1,10 @@
 """CPU time of Python clients by function class: the profiles of the 2018 report, and fastresp.
 
-The methods are those of ``buffer.py``. The profiler is cProfile with the CPU clock of the process,
-so waiting for the server does not count. redis-cli is a separate process; its CPU time is in the
-metadata as ``child_cpu``. A value is the seconds of a class of functions and all their callees (if
-functions of the class call one another, only the outermost call counts). ``share`` is the
-percentage of the total CPU time; ``wall_share`` is the percentage in a profile of wall time.
+The methods of ``buffer.py`` run under cProfile with the CPU clock of the process, so waiting for
+the server does not count. redis-cli is a separate process; its CPU time is in the metadata as
+``child_cpu``. A value is the seconds of a class of functions and all their callees (if functions of
+the class call one another, only the outermost call counts). ``share`` is the percentage of the
+total CPU time; ``wall_share`` is the percentage in a profile of wall time.
 """
 
 from __future__ import annotations

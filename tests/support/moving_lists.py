@@ -1,4 +1,4 @@
-"""A list in a cluster for the tests, and its moving slot."""
+"""A list in a cluster, whose slot moves, for tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def move(cluster: LocalCluster) -> None:
 
 @contextmanager
 def moving(cluster: LocalCluster) -> Iterator[list[int]]:
-    """Move the list's slot from node to node in another thread; yield the moves so far."""
+    """Move the list's slot from node to node in a thread; yield the list of moves so far."""
     over = threading.Event()
     moves: list[int] = []
 
@@ -51,7 +51,7 @@ def moving(cluster: LocalCluster) -> Iterator[list[int]]:
 
 @contextmanager
 def half_moved(cluster: LocalCluster, *, arrived: bool) -> Iterator[Callable[[], None]]:
-    """Begin to move the slot of the list, with its keys or without; yield what completes it."""
+    """Begin to move the list's slot, with or without keys; yield a function that ends the move."""
     slot, source = slot_of(cluster), holder(cluster)
     target = (source + 1) % 3
     ids = [client.execute_command("CLUSTER", "MYID") for client in cluster.clients]
@@ -82,7 +82,7 @@ def half_moved(cluster: LocalCluster, *, arrived: bool) -> Iterator[Callable[[],
 
 @contextmanager
 def moving_once(cluster: LocalCluster) -> Iterator[None]:
-    """Move the slot in another thread: it must not return while items are in flight."""
+    """Move the slot once, in a thread: the slot must not return while items are in flight."""
     mover = threading.Thread(target=move, args=(cluster,))
     mover.start()
     try:

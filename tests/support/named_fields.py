@@ -1,4 +1,4 @@
-"""Rows and columns with named fields, and a check for templates with other names."""
+"""Rows and columns with named fields, and a check for templates that name missing fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastresp import TemplateError
 
 
 def refused(data: Any, marked: str, words: str, nulls: Any = "error") -> None:
-    """Check for a TemplateError with these words, and its caret at the marker ^."""
+    """Check for a TemplateError that has these words, and a caret at the marker ^."""
     text = marked.replace("^", "")
     with pytest.raises(TemplateError) as caught:
         dumped(data, text, nulls=nulls)

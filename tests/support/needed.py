@@ -1,4 +1,4 @@
-"""Requirements of a test: if missing, the test is skipped locally, and fails in CI."""
+"""Requirements of a test: if one is missing, the test is skipped locally, and fails in CI."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATER = {
 
 
 def lacking(reason: str, *, fails: bool = True) -> NoReturn:
-    """Skip the test, or the tests of a module while it is imported; in CI, fail if ``fails``."""
+    """Skip the test, or a module's tests during its import; in CI, fail if ``fails`` is set."""
     if fails and os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason, allow_module_level=True)

@@ -1,4 +1,4 @@
-"""Servers that share no code with Redis: noida-db of PyPI, and yodb, in Rust."""
+"""Servers that share no code with Redis: noida-db from PyPI, and yodb, written in Rust."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["OTHER_SERVERS", "Noida", "Yodb"]
 
 
 class Noida(LocalServer):
-    """noida-db, with its service for Redis only, on TCP."""
+    """noida-db on TCP, with only its Redis service."""
 
     def __init__(self) -> None:
         super().__init__(program=str(file_of("noida_db", "noida-db")))
@@ -38,7 +38,7 @@ class Noida(LocalServer):
 
 
 class Yodb(LocalServer):
-    """yodb: ``cargo install yo-cli --version 0.3.33 --locked``, ten minutes on two cores."""
+    """yodb; ``cargo install yo-cli --version 0.3.33 --locked`` takes ten minutes on two cores."""
 
     def __init__(self) -> None:
         program = shutil.which("yodb")

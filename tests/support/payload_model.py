@@ -39,7 +39,7 @@ def crc64(data: bytes, crc: int = 0) -> int:
 
 
 def as_integer(text: bytes) -> int | None:
-    """Return the 64-bit integer that is stored for a text; None for "-0", "007", " 1"."""
+    """Return the 64-bit integer that servers store for a text; None for "-0", "007", " 1"."""
     try:
         value = int(text) if len(text) <= 20 else None
     except ValueError:
@@ -50,7 +50,7 @@ def as_integer(text: bytes) -> int | None:
 
 
 def back_length(size: int) -> bytes:
-    """Return the size of an entry, seven bits a byte, to be read backwards."""
+    """Return the size of an entry with seven bits per byte, so that it can be read backwards."""
     width = 1 + sum(size > limit for limit in BACK_LENGTH_LIMITS)
     groups = [size >> 7 * at & 127 for at in reversed(range(width))]
     return bytes([groups[0], *(group | 128 for group in groups[1:])])
@@ -96,7 +96,7 @@ def length(size: int) -> bytes:
 
 
 def string(text: bytes) -> bytes:
-    """Return a text in the format of an RDB file: a short integer as an integer."""
+    """Return a text in the format of an RDB file, in which short integers are binary."""
     value = as_integer(text) if len(text) <= 11 else None
     if value is not None:
         for kind, (form, bits) in enumerate((("<b", 7), ("<h", 15), ("<i", 31))):
@@ -138,7 +138,7 @@ def read_length(data: bytes, at: int) -> tuple[int, int]:
 
 
 def encoded_strings(data: bytes, at: int) -> Iterator[bytes]:
-    """Yield the encoded strings of a payload from an offset on."""
+    """Yield the encoded strings of a payload, starting at an offset."""
     while at < len(data) - FOOTER_BYTES:
         if data[at] >= 0xC0:
             end = at + 1 + (1 << (data[at] & 3))
@@ -150,7 +150,7 @@ def encoded_strings(data: bytes, at: int) -> Iterator[bytes]:
 
 
 def unordered(payload: bytes) -> tuple[int, list[bytes | tuple[bytes, bytes]]]:
-    """Return the type of a hash table and its encoded items, in one order."""
+    """Return the type of a hash table and its encoded items, sorted."""
     count, at = read_length(payload, 1)
     strings = list(encoded_strings(payload, at))
     items: list[bytes | tuple[bytes, bytes]] = [*strings]

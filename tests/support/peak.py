@@ -8,7 +8,7 @@ __all__ = ["PEAK", "forget_peak", "peak"]
 
 
 def peak() -> int:
-    """Return KiB. Unlike ru_maxrss, it does not start at the parent process's peak."""
+    """Return the peak in KiB. Unlike ru_maxrss, it does not include the parent process's peak."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 

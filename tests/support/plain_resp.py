@@ -1,4 +1,4 @@
-"""RESP written in the simplest way, and a str whose ``__str__`` differs."""
+"""A simple encoder of RESP, and a str whose ``__str__`` returns another text."""
 
 from __future__ import annotations
 

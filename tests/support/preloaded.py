@@ -1,7 +1,7 @@
-"""Processes for tests, forked from one that has imported fastresp.
+"""Processes for tests, forked from a process that has imported fastresp.
 
 The imports take 0.3 s of CPU time, and a fork 0.02 s. Signals, streams and exit codes work as in
-any process. Tests of imports, memory and options of Python start new processes.
+any process. Tests of imports, of memory and of Python's options start new processes instead.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def at_start(environment: dict[str, str]) -> dict[str, str]:
 
 
 class Parent:
-    """The process that others are forked from."""
+    """The process from which the others are forked."""
 
     def __init__(self) -> None:
         self.environment = at_start(dict(os.environ))
@@ -64,7 +64,7 @@ class Parent:
         return os.environ | {"OPENBLAS_NUM_THREADS": "1"}
 
     def start(self, request: dict[str, Any], files: list[int]) -> int:
-        """Start a process, with these files as its streams; return its pid: it is our child."""
+        """Start a child process with these files as its streams; return its pid."""
         with self._lock:
             set_subreaper(True)
             try:
@@ -81,7 +81,7 @@ class Parent:
 
 
 def set_subreaper(wanted: bool) -> None:
-    """Become the parent of orphaned descendants, or no more."""
+    """Set whether this process becomes the parent of orphaned descendants."""
     if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0):
         raise OSError("prctl failed")
 
@@ -154,7 +154,7 @@ def run(
 
 
 def serve(requests: socket.socket) -> None:
-    """Fork a process for each request; return in it, and when the requests end."""
+    """Fork a process for each request; return in the child, and when the requests end."""
     for module in MODULES:
         importlib.import_module(module)
     # pyarrow's jemalloc starts its thread again after a fork.
@@ -181,7 +181,7 @@ def serve(requests: socket.socket) -> None:
 
 
 def become(request: dict[str, Any], files: list[int]) -> None:
-    """Run a program in this process, as if Python had started with it."""
+    """Run a program in this process, as if Python had been started with the program."""
     if request["session"]:
         os.setsid()
     if request["group"] not in (None, -1):
@@ -210,7 +210,7 @@ def become(request: dict[str, Any], files: list[int]) -> None:
 
 
 def like(stream: Any, file: int, mode: str) -> io.TextIOWrapper:
-    """Return a text stream over a file that encodes and buffers as the one of the start does."""
+    """Return a text stream over a file, with the encoding and buffering of an original stream."""
     unbuffered = stream.write_through
     buffering = 0 if unbuffered and mode == "wb" else -1
     raw = open(file, mode, buffering=buffering, closefd=False)  # noqa: SIM115
@@ -221,7 +221,7 @@ def like(stream: Any, file: int, mode: str) -> io.TextIOWrapper:
 
 
 def end(code: int) -> None:
-    """Exit like Python, but skip freeing objects, which takes 0.07 s of CPU time."""
+    """Exit like Python, but don't free objects, which would take 0.07 s of CPU time."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     try:

@@ -33,9 +33,9 @@ class Fault:
             ends only this direction; ``"freeze"`` forwards nothing more, in both directions;
             ``"garbage"`` inserts random bytes, ``"replies"`` whole replies.
         way: ``"up"`` for commands, or ``"down"`` for replies.
-        at: after this many bytes in that direction, over all connections.
+        at: the fault happens after this many bytes in that direction, over all connections.
         seed: seed of the random bytes.
-        delay_s: the delay of each piece in seconds, as over a long distance.
+        delay_s: the delay of each piece in seconds, as over a distant link.
     """
 
     kind: str = "none"
@@ -57,7 +57,7 @@ class Proxy:
 
     Attributes:
         port: the port where it listens.
-        inserted: replies, or lines of garbage, inserted.
+        inserted: number of inserted replies, or of inserted lines of garbage.
         done: whether the fault has happened.
         max_at_once: the largest number of simultaneous connections.
     """

@@ -12,7 +12,7 @@ __all__ = ["REPLIES", "bulk", "plain"]
 
 
 def plain(reply: Any) -> Any:
-    """Return the reply with errors that can be compared."""
+    """Return the reply; errors in it are replaced by objects that can be compared."""
     if isinstance(reply, list):
         return [plain(each) for each in reply]
     return ("error", reply.text) if isinstance(reply, CommandError) else reply

@@ -1,4 +1,4 @@
-"""Random commands that make values, and random limits of a server's compact encodings."""
+"""Random commands that create values, and random limits of a server's compact encodings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NODES = (-1, -2, -3, -4, -5, 0, 1, 2, 7, 128, 600, 40_000)
 
 
 def limits(source: Random) -> dict[str, int]:
-    """Return limits as ``Format()`` accepts them: all, or those that differ from the defaults."""
+    """Return limits for ``Format()``: all limits, or those that differ from the defaults."""
     found = {"set-max-intset-entries": source.choice(ENTRIES)}
     for kind in ("hash", "set", "zset"):
         found[f"{kind}-max-listpack-entries"] = source.choice(ENTRIES)
@@ -68,7 +68,7 @@ def text(source: Random) -> bytes:
 
 
 def score(source: Random) -> bytes:
-    """Return a score, but not -0: where a server stores scores as text, it drops the sign."""
+    """Return a score except -0, whose sign is lost where a server stores scores as text."""
     kind = source.random()
     if kind < 0.3:
         return b"%d" % source.randint(-5, 5)
@@ -82,7 +82,7 @@ def score(source: Random) -> bytes:
 
 
 def value(source: Random, key: bytes) -> list[Command]:
-    """Return the commands that make one value; items repeat, within a command and across them."""
+    """Return the commands that create one value; items repeat within and across commands."""
     verb = source.choice(VERBS)
     count = source.choice((1, 2, 3, 10, 30) if source.random() < 0.93 else COUNTS)
     if source.random() < 0.3:
@@ -109,7 +109,7 @@ def value(source: Random, key: bytes) -> list[Command]:
 def restores(
     commands: Iterable[Command], encodings: Format, chunk_bytes: int = CHUNK_BYTES
 ) -> list[Command]:
-    """Return the commands as RESTORE of finished values."""
+    """Return the RESTOREs that store the same values as the commands."""
     serializer = Serializer(encodings, max_bytes=1 << 40)
     chunks = []
     for chunk in Writer(chunk_bytes=chunk_bytes).chunks(commands):

@@ -1,4 +1,4 @@
-"""Arrow arrays from buffers with any content, exported as a careless library could."""
+"""Arrow arrays from buffers with any content, exported as a buggy library could do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def int64(*numbers: int) -> bytes:
 
 
 def view(size: int, buffer: int = 0, start: int = 0) -> bytes:
-    """Return a string view: up to 12 bytes inline, else a reference to a buffer."""
+    """Return a string view: up to 12 bytes inline, otherwise a reference to a buffer."""
     rest = b"abcd" + int32(buffer, start) if size > 12 else b"abcdefghijkl"
     return int32(size) + rest
 

@@ -34,7 +34,7 @@ EXPIRES_MS = 4_102_444_800_123
 
 
 def text(data: bytes) -> bytes:
-    """Write a text of up to 63 bytes, or of up to 16,383."""
+    """Encode a text of at most 16,383 bytes; up to 63 bytes, the length needs one byte."""
     if len(data) < 64:
         return bytes([len(data)]) + data
     return struct.pack(">H", 0x4000 | len(data)) + data
@@ -71,9 +71,9 @@ def every_opcode() -> bytes:
 
 
 def read_every_way(data: bytes) -> int:
-    """Read all keys, and the values of each type as columns; return the number of whole keys.
+    """Read all keys, and the values of each type as columns; return the number of intact keys.
 
-    Damage is a SourceError, or changes a value; a value may no longer be UTF-8.
+    Damage raises SourceError, or changes a value, which may no longer be UTF-8.
     """
     keys = 0
     with suppress(SourceError):

@@ -1,4 +1,4 @@
-"""A short and slow model of RESP replies to compare ReplyScanner with."""
+"""A short and slow model of RESP replies, the reference for ReplyScanner."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Cut(Exception):
 
 
 def elements(stream: bytes) -> Iterator[tuple[int, bytes, Any]]:
-    """Yield each element's offset, type and value: an error's text, an aggregate's length, None."""
+    """Yield each element's offset, type and value: error text, aggregate length, or None."""
     at = 0
     while at < len(stream):
         start, kind = at, stream[at : at + 1]
@@ -144,5 +144,5 @@ def scanned(pieces: Iterable[Any]) -> Outcome:
 
 
 def pieces_of(stream: bytes, cuts: Iterable[int]) -> list[bytes]:
-    """Return the stream split at these places."""
+    """Return the stream, split at these offsets."""
     return [stream[start:end] for start, end in pairwise([0, *sorted(cuts), len(stream)])]

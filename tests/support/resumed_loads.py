@@ -36,7 +36,7 @@ print(fastresp.mass_insert(rows, template, server=url, timeout=10,
 
 
 def failing(rows: Sequence[Any], at: int, pause: int = 0) -> Iterator[Any]:
-    """Yield rows until the source fails; rows before a pause are sent after it."""
+    """Yield rows until the source fails; rows before a pause are sent after the pause."""
     for number, row in enumerate(rows[:at]):
         if pause <= number < pause + 3 and pause:
             time.sleep(0.2)
@@ -52,7 +52,7 @@ def check_lists(client: Any, keys: int, count: int) -> None:
 
 
 def restart(server: LocalServer, meanwhile: Callable[[], object] = lambda: None) -> None:
-    """Kill a server, restart it with its data on disk, and return when it has loaded them."""
+    """Kill a server, restart it with its data on disk, and wait until the data is loaded."""
     server.process.kill()
     server.process.wait()
     server.socket.unlink(missing_ok=True)
@@ -64,13 +64,13 @@ def restart(server: LocalServer, meanwhile: Callable[[], object] = lambda: None)
 
 
 class Loads:
-    """Loads rows until all are loaded; something happens now and then meanwhile.
+    """Loads rows until all are loaded; events interrupt the load at random times.
 
     Args:
-        server: where to load to; ``happening()`` may replace it.
-        template: for the rows (key, number).
-        seed: for the moments.
-        happenings: number of happenings.
+        server: the server to load into; ``happening()`` may replace it.
+        template: the template for the rows (key, number).
+        seed: the seed of the random times.
+        happenings: number of events.
     """
 
     def __init__(self, server: LocalServer, template: str, seed: int, happenings: int) -> None:

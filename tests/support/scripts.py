@@ -1,4 +1,4 @@
-"""A script that adds, rows for it, and a second client that flushes the server's scripts."""
+"""A script that adds numbers, rows for it, and a client that flushes the server's scripts."""
 
 from __future__ import annotations
 

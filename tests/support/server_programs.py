@@ -24,7 +24,7 @@ WHEEL_CLIS = {
 
 
 def need(role: str) -> str:
-    """Return a program's path; if it is missing, skip the test locally and fail it in CI."""
+    """Return a program's path; if the program is missing, skip the test locally and fail in CI."""
     program = find_program(role)
     if program is None:
         lacking(f"no redis-{role} or valkey-{role} on this machine")

@@ -1,4 +1,4 @@
-"""Several clusters for the tests of a module, started together: each takes two seconds."""
+"""Several clusters for the tests of a module, started together, since each takes two seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts of a sink's task in their own processes, which are paused, frozen, killed and woken.
+"""Attempts of a sink's task in separate processes, which tests pause, freeze, kill and wake.
 
 ``main()`` is one attempt: it reads a pickled Plan.
 """
@@ -31,7 +31,7 @@ BATCH_ROWS = 500
 
 
 def batch(count: int, first: int = 0) -> pa.RecordBatch:
-    """Return rows of a number and its key, one of 20."""
+    """Return rows of a number and its key, one of 20 keys."""
     numbers = range(first, first + count)
     columns = {"id": [*numbers], "key": [number % 20 for number in numbers]}
     schema = pa.schema([("id", pa.int64()), ("key", pa.int64())])
@@ -39,14 +39,14 @@ def batch(count: int, first: int = 0) -> pa.RecordBatch:
 
 
 def hurry(lease: int) -> None:
-    """Set the lease in seconds, and renew and check it often."""
+    """Set the lease in seconds; it is renewed and checked often."""
     fastresp.load.checkpoint.description.LEASE_S = lease
     fastresp.load.checkpoint.feature.RECORDED_S = fastresp.load.checkpoint.feature.RENEWED_S = 0.1
     fastresp.sink.task.RECHECK_S = 0.05
 
 
 def until(reached: Callable[[], object]) -> None:
-    """Wait until something is true; the test's timeout bounds it."""
+    """Wait until something is true; only the test's timeout limits the wait."""
     while not reached():
         time.sleep(0.005)
 
@@ -63,9 +63,9 @@ class Plan:
 
     Attributes:
         sink: the sink to write to.
-        rows: number of rows; each task has other numbers.
-        task: its task.
-        hold: the row before which it waits for ``go_on()``, or -1.
+        rows: number of rows; the rows of each task have different numbers.
+        task: the number of the task.
+        hold: the row before which the attempt waits for ``go_on()``; -1 for none.
         pause: seconds after each batch.
         lease: see ``hurry()``.
     """
@@ -114,7 +114,7 @@ class Attempt:
         self._from.close()
 
     def held(self) -> None:
-        """Wait until it has reached the row ``hold``."""
+        """Wait until the attempt has reached the row ``hold``."""
         assert self._from.readline() == b"held\n"
 
     def go_on(self) -> None:
@@ -128,7 +128,7 @@ class Attempt:
             self.process.wait()
 
     def outcome(self) -> Totals | Exception:
-        """Wait for the end, and return its result or exception."""
+        """Wait for the end of the attempt, and return its result or exception."""
         found: Any = pickle.load(self._from)
         assert self.process.wait() == 0
         return found  # type: ignore[no-any-return]

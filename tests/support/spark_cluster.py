@@ -1,7 +1,7 @@
 """A Spark cluster on this machine: a master, and workers on their own loopback addresses.
 
 Spark starts a second attempt of a task only on another host, so ``local[2]`` and ``local-cluster``
-can't.
+can't run second attempts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SparkCluster:
         workers: number of workers; each has one core, and restarts a killed executor.
 
     Attributes:
-        url: the URL of its master.
+        url: the URL of the master.
     """
 
     def __init__(self, folder: Path, workers: int = 2) -> None:

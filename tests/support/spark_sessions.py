@@ -16,7 +16,7 @@ __all__ = ["settings", "stopped"]
 
 
 def settings(folder: Path) -> dict[str, str]:
-    """Return the settings of a small session; a machine without Java skips the test, CI fails."""
+    """Return the settings of a small session; without Java, skip the test, or fail in CI."""
     if shutil.which("java") is None:
         lacking("java is not installed")
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -50,7 +50,7 @@ def outcome(
     path: Path,
     **options: Any,
 ) -> Outcome:
-    """Load into the emptied server, in which keys were planted."""
+    """Empty the server, create the planted keys, and load; return the data and the report."""
     with redis.Redis.from_url(server.url) as client:
         client.flushall()
         plant(client)
@@ -70,7 +70,7 @@ def outcome(
 
 
 def as_file(commands: Any, folder: Path) -> Path:
-    """Write commands to a file of RESP; unlike chunks of rows, its chunks don't depend on time."""
+    """Write commands to a RESP file: unlike chunks of rows, its chunks don't depend on timing."""
     path = folder / "commands.resp"
     fastresp.dump(commands, None, path)
     return path

@@ -1,4 +1,4 @@
-"""Every way to load a data set: as rows, columns or files, and by each function and mode."""
+"""All ways to load a data set: from rows, columns or files, and by each function and mode."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Source:
     """A form in which a data set can be loaded.
 
     Attributes:
-        make: returns the data, for ``mass_insert``; may write files into a folder.
-        families: a data set that names one of them in ``without`` is not tried.
+        make: returns the data for ``mass_insert``; may write files into a folder.
+        families: data sets that name one of these families in ``without`` are skipped.
         fits: whether this form can represent a data set.
-        keyed: whether a row may lack a key, which is not a null. Columns have nulls for both.
+        keyed: whether a row may lack a key, which differs from a null. Columns have nulls for both.
     """
 
     make: Callable[[DataSet, Path], Any]
@@ -106,7 +106,7 @@ def parquet_object(data: DataSet, folder: Path) -> Any:
 
 
 def parquet_hive(data: DataSet, folder: Path) -> str:
-    """Write a file for each row, in a folder that names its id, far below a similar folder."""
+    """Write a file for each row, in a folder named by the row's id, far below a similar folder."""
     folder = folder / "far=above" / "data"
     for number in range(data.table.num_rows):
         place = folder / f"id={number}"
@@ -144,7 +144,7 @@ def lines(data: DataSet, numbers: Sequence[int] | None = None) -> Iterator[list[
 
 
 def quoted(data: DataSet, numbers: Sequence[int] | None = None) -> bytes:
-    """Return CSV in which every field but a null is quoted."""
+    """Return CSV in which every field except nulls is quoted."""
 
     def cell(text: str | bytes | None) -> bytes:
         if text is None:
@@ -161,7 +161,7 @@ def csv_file(data: DataSet, folder: Path) -> str:
 
 
 def csv_of_python(data: DataSet, folder: Path) -> str:
-    """Write CSV that has quotes only where it needs them."""
+    """Write CSV that has quotes only where they are needed."""
     path = folder / "data.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(lines(data))
@@ -225,7 +225,7 @@ def reading(write: Callable[[DataSet, Path], str], **options: Any) -> Callable[.
 
 
 def has_no_empty_text(data: DataSet) -> bool:
-    """Python's csv module writes an empty text like a null."""
+    """Return whether no text is empty: Python's csv module writes an empty text like a null."""
     return "" not in data.texts and all(
         isinstance(text, str | None) and text != ""
         for column in data.texts.values()
@@ -348,7 +348,7 @@ def by_command_line(data: Any, template: str, url: str, folder: Path) -> tuple[i
 
 @dataclass(frozen=True)
 class Method:
-    """A function or a mode that loads, and the source used to test it."""
+    """A function or a mode that loads, and the source with which it is tested."""
 
     source: Source
     load: Load
