@@ -14,7 +14,7 @@ from ...encode.writer import Writer
 from ...outcome.errors import CommandError, SourceError, TransportError
 from ...outcome.messages import Hint, Message, message_of, shown_argument
 from ...replies.iter_replies import iter_replies
-from ...replies.key_pattern import expiry_command
+from ...replies.key_pattern import PEXPIRETIME, expiry_command
 from ...replies.large_keys import WRONGTYPE, LargeKeyReader, entries_of, next_count
 from ...server.settings import Server
 from ...sources.entries import PART_BYTES, EntryRow
@@ -105,12 +105,15 @@ class Values:
         self._expiry = ""
         self._times_of_fields = True  # until the server says that it does not know them
 
+    def expiry(self) -> str:
+        """Return the template of the command for the time of expiry."""
+        self._expiry = self._expiry or expiry_command(self._server, self._timeout)
+        return self._expiry
+
     def look(self, keys: list[bytes]) -> list[Found]:
         """Return the times of expiry and the types of keys; the type is b"none" if it is gone."""
-        if not self._expiry:
-            self._expiry = expiry_command(self._server, self._timeout)
         replies = iter_replies(
-            keys, [self._expiry, "TYPE {0}"], server=self._server, timeout=self._timeout
+            keys, [self.expiry(), "TYPE {0}"], server=self._server, timeout=self._timeout
         )
         with closing(replies):  # type: ignore[type-var]
             found = zip(keys, replies, replies, strict=True)
@@ -319,10 +322,11 @@ class ValueReader:
             self._keys.begin()
             self._begun = True
         try:
-            [found] = self._values.look([key])
+            if self._values.expiry() != PEXPIRETIME:
+                return self._values.look([key])[0]
+            return Found(key, self.ask(key, "PEXPIRETIME", key), self.ask(key, "TYPE", key))
         except (CommandError, TransportError) as error:
             raise unreadable(key, message_of(error)) from error
-        return found
 
     def parts(self, found: Found, to: bytes) -> Iterator[list[Command]]:
         """Yield lists of commands that create a value under the name ``to``.

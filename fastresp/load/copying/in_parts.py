@@ -18,7 +18,6 @@ from ...replies.large_keys import LargeKeyReader
 from ...resp.buffer import Chunk
 from ...resp.slots import tags
 from ...resp.split import arguments
-from ...server.options import ACKNOWLEDGED
 from ...server.preflight import Requirements
 from ...server.settings import Server, as_server
 from ...transports.driver import Blocking, Steps
@@ -36,6 +35,8 @@ PREFIX = b"fastresp:copying:"
 SLICE_S = 0.2
 # Keys that were copied in parts are remembered up to this number, as SCAN may return a key twice.
 MAX_SEEN = 500_000
+# Servers may close connections that were idle for longer.
+IDLE_S = 20
 BUSY = "BUSYKEY Target key name already exists."
 
 
@@ -73,7 +74,7 @@ class InParts(Feature):
         self._target = as_server(options.server, Requirements(nodes=True))
         self._policy = ErrorPolicy(options.on_error, options.max_errors)
         self._names = RowKeys(options.template)
-        self._durable = Renaming(self._target, options)
+        self._keys = TargetKeys(self._target, options)
         self._seen: set[bytes] = set()
         self._reader: ValueReader | None = None
         self._copied: ValueReader | None = None
@@ -105,7 +106,7 @@ class InParts(Feature):
             text = f"fastresp: {keys} to be copied in parts were not copied, such as"
             error.add_note(f"{text} {shown_argument(aside[0])}")
         self._over = True
-        for opened in (self._reader, self._copied, self._durable):
+        for opened in (self._reader, self._copied, self._keys):
             if opened is not None:
                 opened.close()
         report, own = load.report, self.report
@@ -150,7 +151,7 @@ class InParts(Feature):
                 yield from self._copied_key(aside.popleft())
                 self._judge(load)
                 yield True
-            self._durable.confirm()
+            self._keys.confirm()
         except BaseException:
             self._over = True
             raise
@@ -173,7 +174,7 @@ class InParts(Feature):
         if is_gone(found):
             report.gone += 1
             return
-        if options.exists != "replace" and self._ask(to, ("EXISTS", to)) == [1]:
+        if options.exists != "replace" and self._keys.ask(to, "EXISTS", to) == 1:
             if entries.watched:
                 self._watch(found, to, digest_of(self._reader.parts(found, to)))
             self._refused(to, BUSY)
@@ -189,8 +190,8 @@ class InParts(Feature):
         try:
             yield from self._written(found, to, name)
         except BaseException:
-            with suppress(Exception):
-                self._ask(to, ("UNLINK", name))
+            with suppress(Exception):  # an interruption may be within a reply to ``_keys``
+                deque(self._run(to, iter([("UNLINK", name)])), 0)
             raise
 
     def _new_reader(self, server: Any) -> ValueReader:
@@ -224,7 +225,7 @@ class InParts(Feature):
         if not error:
             error = self._finished(found, to, name, parts)
         if error:
-            self._ask(to, ("UNLINK", name))
+            self._keys.ask(to, "UNLINK", name)
             self._refused(to, error)
             return
         report.rows += 1
@@ -238,20 +239,17 @@ class InParts(Feature):
 
     def _finished(self, found: Found, to: bytes, name: bytes, parts: Parts) -> str:
         """Check that all parts are there, and rename the key; return the error, or ""."""
-        commands: list[Command] = [(LENGTHS[found.kind], name)]
+        length = self._keys.ask(to, LENGTHS[found.kind], name)
+        if isinstance(length, CommandError):
+            return length.text
         if found.expiry >= 0:
-            commands.append(("PEXPIREAT", name, found.expiry))
-        length, *others = self._ask(to, *commands)
-        for reply in (length, *others):
+            reply = self._keys.ask(to, "PEXPIREAT", name, found.expiry)
             if isinstance(reply, CommandError):
                 return reply.text
         if not parts.has(length):
             return f"ERR the temporary key lost a part of the value ({name!r:.60})"
         rename = "RENAME" if self._options.exists == "replace" else "RENAMENX"
-        if self._options.durable == ACKNOWLEDGED:
-            [reply] = self._ask(to, (rename, name, to))
-        else:
-            reply = self._durable.rename(rename, name, to)
+        reply = self._keys.ask(to, rename, name, to)
         if isinstance(reply, CommandError):
             return reply.text
         return BUSY if reply == 0 else ""
@@ -273,9 +271,6 @@ class InParts(Feature):
                 row_key=self._names.of((b"RESTORE", key)),
             )  # fmt: skip
             report.errors.append(error)
-
-    def _ask(self, key: bytes, *commands: Command) -> list[Any]:
-        return [*self._run(key, iter(commands))]
 
     def _run(self, key: bytes, commands: Iterator[Command]) -> Generator[Any, None, None]:
         """Run commands of a key in the target.
@@ -302,33 +297,47 @@ def of_key(key: bytes, what: str) -> Iterator[None]:
         raise SourceError(error.args[0]) from None
 
 
-class Renaming:
-    """Renames keys over connections that confirm, as ``durable`` says, that the keys are durable.
+class TargetKeys:
+    """Runs single commands of keys, over connections that stay open: one to each node.
 
     Args:
         target: the server, or a node of a cluster.
-        options: the options of the copy.
+        options: the options of the copy; ``durable`` decides what ``confirm()`` waits for.
     """
 
     def __init__(self, target: Server, options: CopyOptions) -> None:
         self._confirmation = confirmation_of(options.durable)
-        self._keys = LargeKeyReader(target, None, options.timeout)
-        self._begun = False
+        self._new = partial(LargeKeyReader, target, None, options.timeout)
+        self._opened: LargeKeyReader | None = None
+        self._used = 0.0
         # The last key that was renamed over each connection, since its last confirmation.
         self._last: dict[Any, bytes] = {}
 
-    def rename(self, command: str, name: bytes, to: bytes) -> Any:
-        """Rename a key; return the reply, which may be an error."""
-        with of_key(to, "was not copied"):
-            if not self._begun:
-                self._keys.begin()
-                self._begun = True
+    def ask(self, key: bytes, *command: Any) -> Any:
+        """Run a command of a key; return the reply, which may be an error.
+
+        Raises:
+            TransportError: the target can't be used.
+        """
+        with of_key(key, "was not copied"):
             try:
-                reply, connection = self._keys.request(to, command, name, to)
+                reply, connection = self._keys().request(key, *command)
             except CommandError as error:
-                return CommandError(error.text.removeprefix(f"{command}: "))
-        self._last[connection] = to
+                return CommandError(error.text.removeprefix(f"{command[0]}: "))
+        if command[0].startswith("RENAME"):
+            self._last[connection] = key
         return reply
+
+    def _keys(self) -> LargeKeyReader:
+        """Return the connections; open new ones if a server may have closed them as idle."""
+        now = time.monotonic()
+        if now > self._used + IDLE_S and not self._last:
+            self.close()
+        if self._opened is None:
+            self._opened = self._new()
+            self._opened.begin()
+        self._used = now
+        return self._opened
 
     def confirm(self) -> None:
         """Wait until the renamed keys are durable, and thus all earlier commands of their nodes.
@@ -336,12 +345,14 @@ class Renaming:
         Raises:
             TransportError: they are not confirmed to be durable.
         """
-        while self._last and self._confirmation is not None:
+        while self._last:
             connection, key = self._last.popitem()
+            if self._confirmation is None:
+                continue
             with of_key(key, "is not confirmed to be durable"):
                 try:
                     words = arguments(self._confirmation.request.data)
-                    reply, asked = self._keys.request(key, *words)
+                    reply, asked = self._keys().request(key, *words)
                 except CommandError as error:
                     raise TransportError(f"{self._confirmation.failure}: {error.text}") from None
                 number = reply[0] if isinstance(reply, list) and reply else reply
@@ -351,7 +362,9 @@ class Renaming:
 
     def close(self) -> None:
         """Close the connections."""
-        self._keys.close()
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
 
 class Parts:
