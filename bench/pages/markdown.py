@@ -155,12 +155,13 @@ def noise(results: Results) -> str:
     noisy = sum(row.noisy for row in results)
     return (
         "Other work on the machine only adds time, for seconds at a stretch. So with six rounds or "
-        "more, tables show the least time of each third of the rounds (every third round). The "
-        f"spread of a row is (worst - best) / median of these; {median(spreads):.0%} for the "
-        f"median row. {noisy} of {len(spreads)} rows have more than {NOISY:.0%} and are marked ▲: "
-        "the machine did other work, or the time is very short. Without `--fast`, scripts with "
-        "such rows run twice, and the quieter run of each row is shown. Ratios use all rounds. "
-        "Compare figures within a table, not across years or machines."
+        "more, the rounds are divided into three groups, and tables show the least time of each "
+        "group. The spread of a row is (worst - best) / median of the shown times; for the median "
+        f"row it is {median(spreads):.0%}. {noisy} of {len(spreads)} rows have more than "
+        f"{NOISY:.0%} and are marked ▲: the machine did other work, or the time is very short. "
+        "Without `--fast`, scripts with such rows run twice, and for each such row the run with "
+        "the smaller spread is shown. Ratios use all rounds. Compare figures within a table, not "
+        "across years or machines."
     )
 
 
