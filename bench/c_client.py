@@ -34,7 +34,7 @@ class CClient:
     """The compiled program, and the server it uses.
 
     Args:
-        program: from ``compiled()``, or why there is none.
+        program: the program from ``compiled()``, or the reason why there is none.
         where: the unix socket of the server, or its port on the loopback.
     """
 

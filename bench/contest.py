@@ -36,7 +36,7 @@ class Peer:
     missing: str = NOT_INSTALLED
 
     def entry(self, table: str, address: Address, data: Any, count: int) -> Entry:
-        """Return its row, and its load or why there is none."""
+        """Return the peer's row, and its load or the reason why there is none."""
         result = Result(table, self.row, self.parser, count)
         try:
             return result, self.missing if self.load is None else guarded(self.load(address, data))
@@ -45,7 +45,7 @@ class Peer:
 
 
 def guarded(run: Contender) -> Contender:
-    """Return a contender whose failure only means that its row is missing."""
+    """Return a contender whose failure leaves out its row, and does not end the script."""
 
     def guarded_run() -> object:
         try:
@@ -60,7 +60,7 @@ def guarded(run: Contender) -> Contender:
 
 
 def note_versions(results: Sequence[Result], peers: Sequence[Peer]) -> list[Result]:
-    """Add the version of its package to each value."""
+    """Add the version of the peer's package to each value."""
     packages = {peer.row: peer.package for peer in peers}
     for result in results:
         try:

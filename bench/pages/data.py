@@ -79,7 +79,7 @@ class Results:
         yield from self._files.items()
 
     def command(self, name: str) -> str:
-        """Return the command that makes the results of a name."""
+        """Return the command that produces a file of results."""
         default = SCRIPTS.get(name, f"python bench/{name}.py")
         return str(self.machine.get("commands", {}).get(name, f"{default} -o {name}.json"))
 

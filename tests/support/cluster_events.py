@@ -47,7 +47,8 @@ class Events:
         An event waits until the previous event has ended.
 
         Args:
-            rows: number of rows.
+            rows: the rows to yield.
+            count: number of rows; events start in the first half.
             kinds: names of methods, one for each event.
         """
         moments = sorted(self.random.sample(range(count // 2), len(kinds)))

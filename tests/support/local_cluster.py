@@ -293,7 +293,7 @@ class LocalCluster:
         return str(client.info("replication")["role"])
 
     def joined_by(self, other: LocalCluster) -> LocalCluster:
-        """Return this cluster with the node of another cluster, which loses its slots."""
+        """Join the node of another cluster, without its slots; return the larger cluster."""
         [client] = other.clients
         client.execute_command("CLUSTER", "DELSLOTS", *range(SLOTS))
         client.execute_command("CLUSTER", "RESET", "HARD")

@@ -48,7 +48,7 @@ class Source:
 
     Attributes:
         make: returns the data for ``mass_insert``; may write files into a folder.
-        families: data sets that name one of these families in ``without`` are skipped.
+        families: groups of sources; a data set that has one of them in ``without`` is skipped.
         fits: whether this form can represent a data set.
         keyed: whether a row may lack a key, which differs from a null. Columns have nulls for both.
     """
