@@ -417,6 +417,7 @@ def test_durable(
         fastresp.copy(source, client, durable="fsync", **one)
         calls = client.info("commandstats")["cmdstat_waitaof"]["calls"]
     assert report.in_parts > 10
+    assert report.durable == report.replies == source.dbsize()
     assert calls == before + 2  # one asks whether the server has WAITAOF
     with pytest.raises(fastresp.TransportError, match='"set:table" is not confirmed to be durable'):
         fastresp.copy(source, target, durable=1, timeout=0.5, **one)

@@ -113,6 +113,8 @@ class InParts(Feature):
         for name in ("rows", "commands", "replies", "bytes_sent", "failed", "existing", "gone",
                      "unchanged", "in_parts"):  # fmt: skip
             setattr(report, name, getattr(report, name) + getattr(own, name))
+        if report.durable is not None:
+            report.durable += own.durable or 0
         report.by_value = self._entries.by_value
         report.expiries_dropped += 0 if self._reader is None else self._reader.dropped
         report.errors += own.errors[: ERRORS_KEPT - len(report.errors)]
@@ -152,6 +154,7 @@ class InParts(Feature):
                 self._judge(load)
                 yield True
             self._keys.confirm()
+            self.report.durable = self.report.replies
         except BaseException:
             self._over = True
             raise
