@@ -119,6 +119,7 @@ class TestLoad:
             "seconds", "commands_per_second", "transport", "program", "connections",
             "errors", "errors_by_code", "skipped", "nulls_skipped", "existing", "gone",
             "deleted", "unchanged", "converted", "expiries_dropped", "keys", "exit_code",
+            "by_value", "in_parts",
             "error", "rows_in_doubt", "restarts", "waited_for", "resumed_at", "failed_before",
             "errors_unknown", "ended_before", "durable", "indexes",
             "followed", "lag_bytes", "lag_seconds", "offset",
