@@ -25,7 +25,7 @@ __all__ = [
 
 ROWS = 20_000
 KEYS = 50
-# Rows before which something happens.
+# Rows before which the cluster changes.
 MOMENTS = (4_000, 9_000, 14_000)
 
 

@@ -7,7 +7,7 @@ from fastresp.encode.payload.stored_values import elements
 from fastresp.outcome.errors import SourceError
 
 SORTED_SETS = (3, 5, 12, 17)
-# How many words an item has, in values whose items have a name.
+# Number of words of an item, by type, for values whose items have names.
 ITEM_WORDS = {
     2: 1, 20: 1, 3: 2, 5: 2, 12: 2, 17: 2, 4: 2, 9: 2, 13: 2, 16: 2, 22: 3, 24: 3, 25: 3,
 }  # fmt: skip

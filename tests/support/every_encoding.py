@@ -15,7 +15,7 @@ __all__ = ["contents", "differences", "fill", "knows_field_expiry"]
 
 # 2100-01-01 in milliseconds, and a time that servers keep to the millisecond.
 FAR_MS = 4_102_444_800_123
-# Longer than a node of a list, and than a value of a listpack.
+# Longer than a node of a list, and longer than a value of a listpack.
 LONG = 20_000
 # Parts of XINFO STREAM since Redis 7.0 and 7.2, which older servers do not store.
 SINCE_7_0 = {"entries-added", "max-deleted-entry-id", "recorded-first-entry-id"}
@@ -23,7 +23,7 @@ GROUP_SINCE_7_0 = {"entries-read", "lag"}
 CONSUMER_SINCE_7_2 = {"active-time"}
 # These differ with the encoding.
 ENCODED = {"radix-tree-keys", "radix-tree-nodes"}
-# How exact the time of expiry is, in milliseconds: servers before 7.0 return only what is left.
+# Precision of the time of expiry in milliseconds: servers before 7.0 return only the time to live.
 EXACT_MS = 1
 
 

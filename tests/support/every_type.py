@@ -15,7 +15,7 @@ __all__ = ["TEMPLATES", "TEXTS", "rows_of", "stored"]
 TEXTS = [
     "Ann", "", 'say "hi"', "a,b", "line\nline\r\n", "Zoë 😀", "null", "00123", "\0", "x" * 10_000,
 ]  # fmt: skip
-# More entries than the first request reads, and more than two further ones.
+# More entries than the first request and two further requests read.
 MANY = 3 * FIRST_ENTRIES + 7
 EXPIRY = "; PEXPIREAT k:{id} {expires_at!ms}"
 TEMPLATES = {

@@ -106,7 +106,7 @@ def pop(fork: Fork, delivery: Any = "at-most-once") -> bool:
                 break
         fork()
         if os.getpid() != fork.parent:
-            # From here on it has its own connection, and none of the parent's items.
+            # From here on, the child has its own connection, and none of the parent's items.
             assert buffer.acknowledged == 0 and not buffer._calls.popped
             assert len(buffer) <= COUNT - 250
             return True

@@ -35,7 +35,7 @@ MODULES = [
     "fastresp.cli.unload", "fastresp.cli.verify", "fastresp.sources.files.formats", "pyarrow.csv",
     "pyarrow.dataset", "pyarrow.json", "pyarrow.parquet", "rich.progress",
 ]  # fmt: skip
-# What Python, and the libraries below it, read only at their start.
+# Prefixes of variables that Python, or a library that it uses, reads only at its start.
 AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "ASAN_")
 MAX_BYTES = 1 << 17
 PR_SET_CHILD_SUBREAPER = 36

@@ -24,7 +24,8 @@ NEARLY_INTEGERS = [
     b"99999999999", b"-9999999999", b"-99999999999", b"99999999999999999999",
     b"18446744073709551617", b"-18446744073709551615", b"184467440737095516160",
 ]  # fmt: skip
-# Sizes of texts around limits: a listpack's text encodings, its back length, a list's node.
+# Sizes of texts around limits: of a listpack's text encodings, of its back length, of a list's
+# node.
 SHORT = (62, 63, 64, 65, 66, 123, 124, 125, 126, 127, 128)
 LONG = (
     4080, 4090, 4094, 4095, 4096, 4097, 8170, 8180, 8183, 8184, 8185, 8191, 8192, 8193,

@@ -24,7 +24,7 @@ __all__ = [
     "text",
 ]  # fmt: skip
 
-# The servers at hand, and the RDB version of each.
+# The servers of the tests, and the RDB version of each.
 RDB_VERSIONS = {
     "redis-6.2": 9, "redis-7.0": 10, "valkey-8.1": 11, "redis-8.2": 12, "valkey-9.1": 80,
 }  # fmt: skip
