@@ -254,9 +254,11 @@ def _output(output: Path | None, named: Path | None) -> Path | None:
     """
     if named is None:
         return output
-    if output is not None or SUFFIXES.get(named.suffix.lower()) not in FORMATS:
-        text = "quote a pattern of keys; -o FILE writes to a file"
-        raise ValueError(f"unexpected argument {masked(str(named))}: {text}")
+    if output is not None:
+        raise ValueError(f"there are two output files: {masked(str(named))}, and that of -o")
+    if SUFFIXES.get(named.suffix.lower()) not in FORMATS:
+        text = "is no output file ending in .csv, .jsonl or .parquet; use -o for other names"
+        raise ValueError(f"{masked(str(named))} {text}. If it is from a pattern, quote the pattern")
     return named
 
 

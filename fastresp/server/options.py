@@ -225,7 +225,10 @@ class Replicate:
 
 
 def _is_address(address: object) -> bool:
-    return address is None or (isinstance(address, str) and LISTEN.fullmatch(address) is not None)
+    if address is None:
+        return True
+    host, port = _address(address)
+    return bool(host) and port < 1 << 16
 
 
 def _address(address: object) -> tuple[str, int]:

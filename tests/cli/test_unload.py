@@ -59,8 +59,9 @@ def test_the_second_argument_is_the_output_file(client: redis.Redis, tmp_path: P
     for arguments in ([tmp_path / "user.csv", output], ["user:*", tmp_path / "dump.rdb"]):
         result = invoke("unload", *arguments, "--format", "csv")
         assert result.exit_code
-    assert "dump.rdb: quote a pattern of keys; -o FILE writes to a file" in result.stderr
-    assert invoke("unload", "user:*", output, "-o", output).exit_code == Exit.USAGE
+    assert "dump.rdb is no output file ending in .csv, .jsonl or .parquet" in result.stderr
+    result = invoke("unload", "user:*", output, "-o", output)
+    assert (result.exit_code, "two output files" in result.stderr) == (Exit.USAGE, True)
     assert output.read_bytes() == before
 
 

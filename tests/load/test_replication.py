@@ -387,7 +387,7 @@ def test_options_are_refused(target: redis.Redis, tmp_path: Path) -> None:
         words = f"{next(iter(options))} can't be used with mode='replicate', which sends no"
         with pytest.raises(ValueError, match=words):
             replicate(target, rows(), **options)
-    for address in ("", "0.0.0.0", "[::]:80", "a b", 7, "10.0.0.1:port"):
+    for address in ("", "0.0.0.0", "[::]:80", "a b", 7, "10.0.0.1:port", "10.0.0.1:65536"):
         with pytest.raises(ValueError, match="listen must be an address that the server can"):
             Replicate(address)  # type: ignore[arg-type]
     for address in ("10.0.0.1", "[::1]:7000", "[fe80::1]", "localhost:0"):
@@ -421,7 +421,7 @@ def test_announced_addresses(target: redis.Redis) -> None:
         TransportTimeout, match=rf"did not connect to 127.0.0.1:{closed} .*announce="
     ):
         replicate(target, rows(), mode=mode, timeout=0.5)
-    for wrong in ("0.0.0.0:7000", "a b", 7):
+    for wrong in ("0.0.0.0:7000", "a b", "10.0.0.1:65536", 7):
         with pytest.raises(ValueError, match="announce must be an address that the server can"):
             Replicate(announce=wrong)  # type: ignore[arg-type]
 
