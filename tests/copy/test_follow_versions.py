@@ -36,6 +36,8 @@ DELEX f
 HSET h f 1 g 2 k 3 l 4
 HSETEX h FIELDS 2 f 7 m 8
 HGETDEL h FIELDS 1 g
+HINCRBYFLOAT h f 1.5
+HINCRBYFLOAT h new 1.5
 HSETNX h n 1
 RPUSH l a b c d e
 LMPOP 1 l LEFT COUNT 2
@@ -58,12 +60,14 @@ XSETID st 9-9 ENTRIESADDED 10 MAXDELETEDID 1-1
 XAUTOCLAIM st g c2 0 0
 EVAL "redis.call('set','i','1','exat',4102444800)" 0
 """
+# Redis 8 replicates HINCRBYFLOAT with an option that keeps times to live.
 FIELD_EXPIRIES = """
 HSET h f 1 g 2 k 3
 HEXPIRE h 1000000 FIELDS 1 f
 HPERSIST h FIELDS 1 f
 HSETEX h EX 1000000 FIELDS 1 g 7
 HGETEX h EX 1000000 FIELDS 1 k
+HINCRBYFLOAT h k 1.5
 """
 
 
@@ -132,9 +136,29 @@ def test_times_to_live_of_fields() -> None:
         with following(client, copied, field_ttl="drop", exists="replace") as errors:
             run(client, FIELD_EXPIRIES)
             client.restore("restored", 0, client.dump("h"))
-            client.wait(1, 4000)
+            assert wait_for(lambda: errors or copied.exists("restored"))
         assert errors == []
         assert copied.hgetall("restored") == copied.hgetall("h") == client.hgetall("h")
+
+
+@pytest.mark.parametrize("field_ttl", ["keep", "drop"])
+@pytest.mark.parametrize("of_target", ["valkey-8.1", "valkey-9.1"])
+def test_times_to_live_that_are_kept(of_target: str, field_ttl: str) -> None:
+    """HINCRBYFLOAT of Redis 8 keeps times to live, where the target has any."""
+    with two_servers("redis-8.2", of_target, *OPTIONS) as (client, copied):
+        client.hset("h", mapping={"a": 1, "b": 1})
+        with following(client, copied, field_ttl=field_ttl) as errors:
+            if of_target == "valkey-9.1":
+                client.execute_command("HPEXPIREAT", "h", 4102444800000, "FIELDS", 1, "a")
+            for field in "abc":
+                client.hincrbyfloat("h", field, 1.5)
+            client.set("last", 1)
+            assert wait_for(lambda: errors or copied.exists("last"))
+        assert errors == []
+        assert copied.hgetall("h") == client.hgetall("h")
+        if of_target == "valkey-9.1":
+            times = ("HPEXPIRETIME", "h", "FIELDS", 2, "a", "b")
+            assert copied.execute_command(*times) == client.execute_command(*times)
 
 
 def test_a_restored_value_that_the_target_can_not_keep() -> None:
@@ -164,7 +188,7 @@ def test_commands_over_databases(start_server: StartServer) -> None:
                 third.move("d", 4)
                 third.flushdb()
             client.set("c", 1)
-            client.wait(1, 4000)
+            assert wait_for(lambda: errors or copied.exists("c"))
         assert (errors, sorted(copied.keys())) == ([], [b"b", b"c"])
 
 
@@ -209,7 +233,7 @@ def test_transactions_over_several_blocks(start_server: StartServer) -> None:
             for number in range(5):
                 transaction.set(f"key:{number}", "x" * 700_000).incr("n")
             transaction.execute()
-            client.wait(1, 4000)
+            assert wait_for(lambda: errors or copied.get("n") == b"5")
         assert errors == []
         assert (copied.get("n"), copied.dbsize()) == (b"5", 6)
         assert copied.info("commandstats")["cmdstat_exec"]["calls"] == 1

@@ -79,13 +79,22 @@ class StreamCommands:
             return self._restored(command)
         if not self._counters and name in (b"XGROUP", b"XSETID"):
             return [without(command, 5 if name == b"XGROUP" else 3, COUNTERS)]
-        if self._drop_expiries and not self._is_write(name):
-            if name in FIELD_EXPIRIES:
-                return []
-            if name == b"HSETEX":
-                return [hset(command)]
+        if name == b"HSETEX" and self._has_no_expiry(command):
+            return [hset(command)]
+        if self._drop_expiries and name in FIELD_EXPIRIES and not self._is_write(name):
+            return []
         translate = TRANSLATED.get(name)
         return [command] if translate is None else translate(command)
+
+    def _has_no_expiry(self, command: list[bytes]) -> bool:
+        """Return whether the target has no time to live that this HSETEX sets or keeps.
+
+        Redis 8 replicates HINCRBYFLOAT as an HSETEX with KEEPTTL.
+        """
+        if self._is_write(b"HPEXPIREAT"):
+            return self._drop_expiries and not self._is_write(b"HSETEX")
+        options = [*map(bytes.upper, command[2 : fields_of(command)])]
+        return self._drop_expiries or b"KEEPTTL" in options
 
     def _restored(self, command: list[bytes]) -> Commands:
         """Return a RESTORE with a payload for the target."""
@@ -161,12 +170,16 @@ def without(command: list[bytes], at: int, options: dict[bytes, int]) -> list[by
 
 def hset(command: list[bytes]) -> list[bytes]:
     """Return an HSETEX as an HSET, without a time to live."""
-    at = [*map(bytes.upper, command)].index(b"FIELDS", 2)
-    return [b"HSET", command[1], *command[at + 2 :]]
+    return [b"HSET", command[1], *command[fields_of(command) + 2 :]]
+
+
+def fields_of(command: list[bytes]) -> int:
+    """Return the index of FIELDS in an HSETEX."""
+    return [*map(bytes.upper, command)].index(b"FIELDS", 2)
 
 
 def _hsetex(command: list[bytes]) -> Commands:
-    at = [*map(bytes.upper, command)].index(b"FIELDS", 2)
+    at = fields_of(command)
     options = without(command[:at], 2, CONDITIONS)
     return [hset(command) if len(options) == 2 else [*options, *command[at:]]]
 
