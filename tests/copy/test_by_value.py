@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 from every_encoding import contents, differences, fill, knows_field_expiry
-from evil_server import EvilServer, only
+from evil_server import Evil, EvilServer, only
 from local_cluster import LocalCluster
 from module_server import module_options
 from other_servers import Noida
@@ -330,6 +330,119 @@ def test_part_that_is_refused(source: redis.Redis, target: redis.Redis) -> None:
     assert target.keys() == []
 
 
+def changing(change: Callable[[], object], times: int, name: bytes = b"LRANGE LONG 10") -> Evil:
+    """Change the source each time when a part of a value is read, and at most ``times`` times."""
+    left = [None] * times
+
+    def evil(talk: Any, command: list[bytes], honest: bytes) -> bytes:
+        if left:
+            left.pop()
+            change()
+        return honest
+
+    return only(name, evil)
+
+
+@pytest.fixture
+def long(source: redis.Redis) -> Iterator[str]:
+    """A list that is read in parts, from a source whose other keys no test changes."""
+    source.rpush("long", *(f"{n:0100}" for n in range(30_000)))
+    yield "long"
+    source.delete("long", "moved")
+
+
+@pytest.mark.parametrize("change", ["DEL long", "RENAME long moved", "PEXPIRE long 1"])
+def test_key_that_goes_while_it_is_read(
+    change: str, long: str, shared_source: LocalServer, source: redis.Redis, target: redis.Redis,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    target.set("other", 1)
+    evil = changing(lambda: source.execute_command(change), 1)
+    with EvilServer(shared_source.socket, tmp_path / "evil", evil) as server:
+        report = fastresp.copy(server.url, target, match=long, max_payload_bytes=PARTS)
+    assert (report.gone, report.rows, report.in_parts, report.failed) == (1, 0, 0, 0)
+    assert target.keys() == [b"other"]
+
+
+@pytest.mark.parametrize("change", ["LPOP long 50", "RPOP long 50", "LPUSH long first"])
+def test_list_that_changes_while_it_is_read(
+    change: str, long: str, shared_source: LocalServer, source: redis.Redis, target: redis.Redis,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """It is read again; an error if it changes each time."""
+    options: Any = {"match": long, "max_payload_bytes": PARTS, "exists": "replace"}
+    last = b"LRANGE LONG 21"
+    once = changing(lambda: source.execute_command(change), 1, last)
+    with EvilServer(shared_source.socket, tmp_path / "once", once) as server:
+        report = fastresp.copy(server.url, target, **options)
+    assert (report.rows, report.in_parts) == (1, 1)
+    assert target.lrange(long, 0, -1) == source.lrange(long, 0, -1)
+    before = target.llen(long)
+    always = changing(lambda: source.execute_command(change), 1_000, last)
+    with (
+        EvilServer(shared_source.socket, tmp_path / "always", always) as server,
+        pytest.raises(fastresp.LoadErrors, match="changed while it was read") as raised,
+    ):
+        fastresp.copy(server.url, target, **options)
+    [error] = raised.value.report.errors
+    assert error.row_key == "key 'long'"
+    assert (target.keys(), target.llen(long)) == ([b"long"], before)
+
+
+def test_appends_while_a_list_is_read(
+    long: str, shared_source: LocalServer, source: redis.Redis, target: redis.Redis, tmp_path: Path
+) -> None:
+    """These are later changes, as to any key that was copied before."""
+    evil = changing(lambda: source.rpush(long, "more"), 1_000)
+    with EvilServer(shared_source.socket, tmp_path / "evil", evil) as server:
+        report = fastresp.copy(server.url, target, match=long, max_payload_bytes=PARTS)
+    assert report.rows == 1
+    found = target.lrange(long, 0, -1)
+    assert len(found) >= 30_000 and source.lrange(long, 0, len(found) - 1) == found
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "change"),
+    [
+        ("set:table", b"SSCAN", "SADD set:table new"),
+        ("zset:table", b"ZSCAN", "ZADD zset:table 1 new"),
+        ("hash:table", b"HSCAN", "HSET hash:table new 1"),
+        ("string", b"GETRANGE", "APPEND string new"),
+        ("stream:groups", b"XINFO STREAM", "DEL stream:groups"),
+    ],
+)
+def test_values_that_change_while_they_are_read(
+    key: str, name: bytes, change: str, start_server: Callable[..., LocalServer],
+    target: redis.Redis, tmp_path: Path,
+) -> None:  # fmt: skip
+    server = start_server(program=located("redis-8.2", WHEEL_SERVERS))
+    with redis.Redis.from_url(server.url) as source:
+        fill(source)
+        evil = changing(lambda: source.execute_command(change), 1, name)
+        with EvilServer(server.socket, tmp_path / "evil", evil) as between:
+            report = fastresp.copy(between.url, target, match=key, max_payload_bytes=10)
+        assert (report.gone, report.failed) == ("DEL" in change, 0)
+        wanted = {at: each for at, each in contents(source).items() if at == key.encode()}
+        assert differences(comparable(wanted), comparable(contents(target))) == []
+
+
+def test_rate_limit_of_keys_in_parts(
+    start_server: Callable[..., LocalServer], target: redis.Redis
+) -> None:
+    """One limit for the parts of all keys: in bytes, or in keys."""
+    server = start_server()
+    with redis.Redis.from_url(server.url) as source:
+        for at in range(8):
+            source.rpush(f"list:{at}", *("x" * 1_000 for _ in range(500)))
+        for rate, least in ("5MB", 0.6), (10, 0.6):
+            began = time.monotonic()
+            report = fastresp.copy(
+                source, target, exists="replace", max_payload_bytes=PARTS, rate_limit=rate
+            )
+            assert time.monotonic() - began > least
+            assert report.in_parts == 8
+
+
 INTERRUPTED = """
 import os, signal, sys, threading, time, redis, fastresp
 source, target = sys.argv[1:]
@@ -340,7 +453,7 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 threading.Thread(target=interrupt, daemon=True).start()
 try:
-    fastresp.copy(source, target, max_payload_bytes=1000)
+    fastresp.copy(source, target, max_payload_bytes=1000, rate_limit="2MB")
 except KeyboardInterrupt:
     print("interrupted")
 """

@@ -22,6 +22,7 @@ from ...sources.entries import PART_BYTES, EntryRow
 __all__ = [
     "Command",
     "Digest",
+    "Extent",
     "Found",
     "LENGTHS",
     "ValueReader",
@@ -56,6 +57,8 @@ LENGTHS = {
     b"string": "STRLEN", b"list": "LLEN", b"set": "SCARD", b"zset": "ZCARD", b"hash": "HLEN",
     b"stream": "XLEN",
 }  # fmt: skip
+# The first items of a list, which tell whether items were removed before them.
+HEAD_ITEMS = 10
 # About the bytes of an item, where only the number of items is known.
 ITEM_BYTES = 64
 
@@ -87,6 +90,13 @@ class Found(NamedTuple):
     key: bytes
     expiry: int
     kind: bytes
+
+
+class Extent(NamedTuple):
+    """The length of a value, None if the server refuses to say it; and a list's first items."""
+
+    length: int | None
+    head: list[bytes]
 
 
 class Values:
@@ -293,7 +303,7 @@ class ValueReader:
     """Reads values in parts, as the commands that create them in a target.
 
     Memory is bounded: a part has about 1 MiB, or one item. A value that is changed while it is read
-    may be read in a state that it never had.
+    may be read in a state that it never had; ``extent()`` shows most of these changes.
 
     Args:
         server: the server, or a node of a cluster.
@@ -326,6 +336,20 @@ class ValueReader:
                 return self._values.look([key])[0]
             return Found(key, self.ask(key, "PEXPIRETIME", key), self.ask(key, "TYPE", key))
         except (CommandError, TransportError) as error:
+            raise unreadable(key, message_of(error)) from error
+
+    def extent(self, found: Found) -> Extent:
+        """Return the extent of a value, for a comparison with that after it was read."""
+        key, kind = found.key, found.kind
+        if kind not in LENGTHS:
+            return Extent(None, [])
+        try:
+            length = self.ask(key, LENGTHS[kind], key)
+            head = self.ask(key, "LRANGE", key, 0, HEAD_ITEMS - 1) if kind == b"list" else []
+            return Extent(length, head)
+        except CommandError as error:
+            return Extent(-1 if error.text.startswith(WRONGTYPE) else None, [])
+        except TransportError as error:
             raise unreadable(key, message_of(error)) from error
 
     def parts(self, found: Found, to: bytes) -> Iterator[list[Command]]:

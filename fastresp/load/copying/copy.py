@@ -333,10 +333,10 @@ def copy(
             parts, under a temporary name that is renamed at the end, so that little memory is
             needed, and the target never has a part of it; None for 33,554,432 (32 MiB). MEMORY
             USAGE of each key costs a source that uses more memory than this about 15% more CPU
-            time; a limit above its used memory avoids this. A value
-            that clients change meanwhile may arrive in a state that it never had. Keys in parts
-            that the target refuses are errors as others, but are not written to ``rejects``. Files
-            and snapshots have whole values.
+            time; a limit above its used memory avoids this. A value whose length changes meanwhile
+            is read again, and is an error after three attempts; after other changes, it may arrive
+            in a state that it never had. Keys in parts that fail are errors as others, but are not
+            written to ``rejects``. Files and snapshots have whole values.
         checkpoint: a ``Checkpoint``, or its name: the target stores every 2 seconds what is left to
             scan, so that the copy can resume after any failure. Keys copied since the last store
             are copied again, so ``exists`` must be ``"skip"`` or ``"replace"``. If a source was

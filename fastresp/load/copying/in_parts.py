@@ -11,7 +11,7 @@ from typing import Any
 
 from ...encode.row_key import RowKeys
 from ...outcome.errors import CommandError, SourceError, TransportError
-from ...outcome.messages import message_of, shown_argument
+from ...outcome.messages import Hint, Message, message_of, shown_argument
 from ...outcome.report import ERRORS_KEPT, LoadErrors, Report, counted
 from ...replies.iter_replies import iter_replies
 from ...replies.large_keys import LargeKeyReader
@@ -23,8 +23,9 @@ from ...server.settings import Server, as_server
 from ...transports.driver import Blocking, Steps
 from ...transports.error_policy import ErrorPolicy
 from ...transports.filters import confirmation_of
+from ...transports.sending import Pace
 from ..load import Feature, Load
-from .by_value import LENGTHS, Command, Digest, Found, ValueReader, digest_of
+from .by_value import LENGTHS, Command, Digest, Extent, Found, ValueReader, digest_of
 from .options import CopyOptions
 from .server_entries import ServerEntries
 
@@ -38,6 +39,13 @@ MAX_SEEN = 500_000
 # Servers may close connections that were idle for longer.
 IDLE_S = 20
 BUSY = "BUSYKEY Target key name already exists."
+# How often a value is read if clients change it meanwhile.
+ATTEMPTS = 3
+GONE = "gone"
+CHANGED = Message(
+    "ERR the value changed while it was read; copy it when its clients pause, or with ",
+    Hint("from_replica"),
+)
 
 
 def temporary(key: bytes) -> bytes:
@@ -74,6 +82,7 @@ class InParts(Feature):
         self._target = as_server(options.server, Requirements(nodes=True))
         self._policy = ErrorPolicy(options.on_error, options.max_errors)
         self._names = RowKeys(options.template)
+        self._pace = None if options.rate is None else Pace(options.rate)
         self._keys = TargetKeys(self._target, options)
         self._seen: set[bytes] = set()
         self._reader: ValueReader | None = None
@@ -188,7 +197,6 @@ class InParts(Feature):
             if same_values(self._reader, self._copied, found, to):
                 report.unchanged += 1
                 return
-        report.in_parts += 1
         name = temporary(to)
         try:
             yield from self._written(found, to, name)
@@ -196,6 +204,7 @@ class InParts(Feature):
             with suppress(Exception):  # an interruption may be within a reply to ``_keys``
                 deque(self._run(to, iter([("UNLINK", name)])), 0)
             raise
+        yield from self._pauses()
 
     def _new_reader(self, server: Any) -> ValueReader:
         version, options = self._entries.restorer.version, self._options
@@ -204,31 +213,29 @@ class InParts(Feature):
     def _written(self, found: Found, to: bytes, name: bytes) -> Generator[bool, None, None]:
         """Write a value under a temporary name, and rename it."""
         assert self._reader is not None
-        report, parts = self.report, Parts(self._reader, found, name, self._entries.watched)
-        began = paused = time.monotonic()
-        rate = self._options.rate
-        error = ""
-        replies = self._run(to, parts.commands())
-        with closing(replies):
-            for reply in replies:
-                if isinstance(reply, CommandError):
-                    error = reply.text
-                    break
-                parts.count(reply)
-                if time.monotonic() > paused + SLICE_S:
-                    if rate is not None:
-                        ahead = parts.bytes / rate.bytes_in(1) - (time.monotonic() - began)
-                        time.sleep(min(max(ahead, 0), 1))
-                    paused = time.monotonic()
-                    yield True
-        report.bytes_sent += parts.bytes
-        if parts.empty and not error:
-            report.gone += 1
-            return
-        if not error:
-            error = self._finished(found, to, name, parts)
+        report = self.report
+        for _ in range(ATTEMPTS):
+            parts = Parts(self._reader, found, name, self._entries.watched)
+            try:
+                before = self._reader.extent(found)
+                error = yield from self._sent(parts, to)
+            except SourceError:
+                now = self._reader.look(found.key)
+                if now.kind == found.kind and not is_gone(now):
+                    raise
+                before, error = None, ""
+            if not error:
+                found, error = self._compared(found, before, parts)
+            if error != CHANGED:
+                break
+        error = error or self._finished(found, to, name, parts)
         if error:
             self._keys.ask(to, "UNLINK", name)
+        if error == GONE:
+            report.gone += 1
+            return
+        report.in_parts += 1
+        if error:
             self._refused(to, error)
             return
         report.rows += 1
@@ -237,11 +244,46 @@ class InParts(Feature):
         if self._entries.watched:
             self._watch(found, to, parts.digest.value)
 
+    def _sent(self, parts: Parts, to: bytes) -> Generator[bool, None, str]:
+        """Send the commands of a value at the limited rate; return the first error, or ""."""
+        sent, paused = self.report.bytes_sent, time.monotonic()
+        with closing(self._run(to, parts.commands())) as replies:
+            for reply in replies:
+                if isinstance(reply, CommandError):
+                    return reply.text
+                parts.count(reply)
+                self.report.bytes_sent = sent + parts.bytes
+                yield from self._pauses()
+                if time.monotonic() > paused + SLICE_S:
+                    paused = time.monotonic()
+                    yield True
+        return ""
+
+    def _pauses(self) -> Generator[bool, None, None]:
+        """Sleep until the rate limit allows what was sent; yield now and then."""
+        while self._pace is not None:
+            sent = self.report.bytes_sent if self._pace.in_bytes else self.report.in_parts
+            ahead = sent - self._pace.allowed(sent)
+            if ahead <= 0:
+                return
+            time.sleep(min(ahead / self._pace.rate, SLICE_S))
+            yield True
+
+    def _compared(self, found: Found, before: Extent | None, parts: Parts) -> tuple[Found, str]:
+        """Return a key as the source has it now, and whether it is GONE, has CHANGED, or ""."""
+        assert self._reader is not None
+        now = self._reader.look(found.key)
+        if is_gone(now):
+            return now, GONE
+        if before is None or now.kind != found.kind:
+            return now, CHANGED
+        return now, "" if parts.are(before, self._reader.extent(now)) else CHANGED
+
     def _watch(self, found: Found, to: bytes, digest: int) -> None:
         self._entries.watch((to, max(found.expiry, 0), digest.to_bytes(8, "little")))
 
     def _finished(self, found: Found, to: bytes, name: bytes, parts: Parts) -> str:
-        """Check that all parts are there, and rename the key; return the error, or ""."""
+        """Check that all parts are there, and rename the key; return the error, GONE, or ""."""
         length = self._keys.ask(to, LENGTHS[found.kind], name)
         if isinstance(length, CommandError):
             return length.text
@@ -254,7 +296,9 @@ class InParts(Feature):
         rename = "RENAME" if self._options.exists == "replace" else "RENAMENX"
         reply = self._keys.ask(to, rename, name, to)
         if isinstance(reply, CommandError):
-            return reply.text
+            # The key has expired in the target, whose clock may be another.
+            expired = found.expiry >= 0 and "no such key" in reply.text
+            return GONE if expired else reply.text
         return BUSY if reply == 0 else ""
 
     def _refused(self, key: bytes, text: str) -> None:
@@ -381,7 +425,6 @@ class Parts:
 
     Attributes:
         bytes: the number of bytes of the arguments so far.
-        empty: whether the value has no parts.
     """
 
     def __init__(self, reader: ValueReader, found: Found, name: bytes, digests: bool) -> None:
@@ -391,16 +434,15 @@ class Parts:
         self._digests = digests
         self._added = 0
         self._times = self._cleared = False
+        self._dropped = reader.dropped
         self.digest = Digest()
         self.bytes = 0
-        self.empty = True
 
     def commands(self) -> Iterator[Command]:
         """Yield the commands."""
         yield "UNLINK", self._name
         for part in self._reader.parts(self._found, self._name):
             for command in part:
-                self.empty = False
                 self._note(command)
                 yield command
 
@@ -426,6 +468,22 @@ class Parts:
     def has(self, length: int) -> bool:
         """Return whether the length is that of all parts; fields may expire meanwhile."""
         return length == self._added or (self._times and 0 < length <= self._added)
+
+    def are(self, before: Extent, after: Extent) -> bool:
+        """Return whether the parts are the value that the source had after they were read.
+
+        Items that were appended to a list or a stream later are like a change after the copy.
+        """
+        if before.length is None or after.length is None:
+            return True
+        if self._found.kind in (b"list", b"stream"):
+            same = before.head == after.head
+            return same and before.length <= self._added <= after.length
+        if self._found.kind == b"string" and before.length != after.length:
+            return False
+        if self._times or self._reader.dropped > self._dropped:  # expired fields count for a while
+            return after.length <= max(before.length, self._added)
+        return after.length == self._added
 
 
 def is_gone(found: Found) -> bool:
