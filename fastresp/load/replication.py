@@ -226,7 +226,7 @@ class Replication(Transport):
 
     @property
     def _database(self) -> int:
-        return int(self.server.settings.get("db") or 0)
+        return self.server.database
 
     def _send_end(self) -> None:
         _, link = self._parts

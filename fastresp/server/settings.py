@@ -253,6 +253,11 @@ class Server:
         """Return where an error reply of this server redirects a command; None for other errors."""
         return redirect_of(message, self.settings.get("host") or "localhost", self.remap)
 
+    @property
+    def database(self) -> int:
+        """The number of the database."""
+        return int(self.settings.get("db") or 0)
+
     def in_database(self, number: int | None) -> Server:
         """Return a copy of this Server for another database; for None, the same database."""
         return self if number is None else self.changed(settings=self.settings | {"db": number})

@@ -309,6 +309,8 @@ def test_checkpoint(
         again = fastresp.Checkpoint("moved", resume=True)
         with pytest.raises(fastresp.CheckpointError, match="of a copy with another match"):
             copy(source, target, checkpoint=again, **(options | {"match": "*"}))
+        with pytest.raises(fastresp.CheckpointError, match="of a copy with another db"):
+            copy(source, target, checkpoint=again, db=1, **options)
         options["rate_limit"] = None
         report = copy(source, target, checkpoint=again, **options)
         assert target.exists(*keys) == len(keys)

@@ -123,6 +123,32 @@ def test_another_history(two: Two) -> None:
         follow(source.url, target.url, checkpoint=resumed)
 
 
+def test_another_database(two: Two) -> None:
+    """A resumed copy has the database of the first one, however it was chosen."""
+    source, target, client, copied = two
+    client.set("a", 1)
+    follow(source.url, target.url, checkpoint=NAME, until_lag=0)
+    with redis.Redis.from_url(f"{source.url}?db=1") as first:
+        first.set("b", 1)
+    resumed = fastresp.Checkpoint(NAME, resume=True)
+    for url, db in ((source.url, 1), (f"{source.url}?db=1", None)):
+        with pytest.raises(fastresp.CheckpointError, match=r"of a copy of database 0.* db=0"):
+            follow(url, target.url, checkpoint=resumed, until_lag=0, db=db)
+    follow(f"{source.url}?db=1", target.url, checkpoint=resumed, until_lag=0, db=0)
+    assert sorted(copied.keys()) == [b"a", KEY.encode()]
+
+
+def test_a_checkpoint_in_the_source(two: Two) -> None:
+    """It would be a command to follow."""
+    source, _, client, _ = two
+    client.set("a", 1)
+    first = f"{source.url}?db=1"
+    with pytest.raises(ValueError, match=r"the same server.*leave out checkpoint"):
+        follow(source.url, first, checkpoint=NAME, until_lag=0)
+    assert (client.dbsize(), client.info("keyspace").keys()) == (1, {"db0"})
+    assert follow(source.url, first, until_lag=0).rows == 1
+
+
 def test_a_refused_command_is_not_passed_over(two: Two) -> None:
     source, target, client, copied = two
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ...encode.payload.restorer import Restorer
 from ...outcome.messages import Hint, Message
@@ -37,7 +37,7 @@ from .following import Following, StoredFollowing
 from .in_parts import InParts
 from .options import CopyOptions
 from .replica_entries import ReplicaEntries
-from .server_entries import ServerEntries, databases_of
+from .server_entries import ServerEntries, databases_of, names_of
 from .snapshot_entries import SnapshotEntries, is_snapshot
 from .stored_copy import CopyCheckpoint, StoredCopy
 from .verification import CopiedKeys, Sample, Verification
@@ -97,7 +97,8 @@ def _copy_and_follow(
     """Copy the snapshot, and then apply the source's later commands."""
     stored, kept = None, options.progress_kept
     if kept is not None:
-        stored = StoredFollowing(kept, options.server, options.timeout)
+        yield Blocking(partial(_check_other_server, entries, options))
+        stored = StoredFollowing(kept, options.server, entries.server.database, options.timeout)
     with closing(entries.stream) as stream:
         place = None if stored is None else (yield Blocking(stored.begin))
         if stored is not None and place is not None:
@@ -115,6 +116,14 @@ def _copy_and_follow(
         except CancelledError as cancellation:
             add_report(cancellation, following.report, str(following.report))
             raise
+
+
+def _check_other_server(entries: ReplicaEntries, options: CopyOptions) -> None:
+    """Refuse a checkpoint in the source: each would be a command to follow, and be stored again."""
+    target = as_server(options.server, Requirements(nodes=True))
+    if entries.names() & names_of(target, target.ask(options.timeout)):
+        text = "the source and the target are the same server, so each checkpoint would be another "
+        raise ValueError(Message(text, "command to follow; leave out ", Hint("checkpoint")))
 
 
 def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Report]:
@@ -135,7 +144,10 @@ def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Re
         if not isinstance(entries, ServerEntries):
             text = "a snapshot, or what has changed, is copied as a whole; leave out "
             raise ValueError(Message(text, Hint("checkpoint")))
-        chosen = {name: getattr(options, name) for name in ("match", "type", "db", "rename")}
+        chosen: dict[str, Any] = {
+            name: getattr(options, name) for name in ("match", "type", "rename")
+        }
+        chosen["db"] = entries.server.database  # which the URL may choose
         stored = StoredCopy(options.progress_kept, options.server, chosen, options.timeout)
         more.append(CopyCheckpoint(entries, stored))
     if in_parts is None:

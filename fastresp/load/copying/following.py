@@ -44,10 +44,10 @@ ASKED_S = 0.5
 # The number of offsets to remember, to compute the lag in seconds.
 OFFSETS_KEPT = 3600
 # The values of a checkpoint: until the snapshot is copied; after the target has refused a command;
-# otherwise, the replication ID, the offset and the database.
+# otherwise, the replication ID, the offset, the database of the next command, and the one copied.
 BEGUN = b"snapshot"
 DIVERGED = b"diverged"
-STORED = re.compile(rb"([0-9a-zA-Z]{1,64}) (\d{1,18}) (-1|\d{1,9})")
+STORED = re.compile(rb"([0-9a-zA-Z]{1,64}) (\d{1,18}) (-1|\d{1,9}) (\d{1,9})")
 # Commands that change no keys. Like the snapshot's functions, they are not copied.
 NOT_OF_KEYS = {b"PUBLISH", b"SPUBLISH", b"SCRIPT", b"FUNCTION"}
 
@@ -110,7 +110,7 @@ class Following:
         self._lag = Lag(stream)
         self._offset = self._read = stream.applied
         self._database = database
-        self._wanted = int(stream.server.settings.get("db") or 0)
+        self._wanted = stream.server.database
         self._transaction: list[list[bytes]] | None = None
         self._reader, self._sizes = ReplyReader(), RawReplies()
         self._followed = 0
@@ -293,6 +293,7 @@ class StoredFollowing:
     Args:
         checkpoint: the options of the checkpoint.
         server: the target.
+        copied: the copied database of the source.
         timeout: seconds to wait for each reply.
 
     Attributes:
@@ -300,9 +301,14 @@ class StoredFollowing:
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, server: ServerLike | Server, timeout: float | None
+        self,
+        checkpoint: Checkpoint,
+        server: ServerLike | Server,
+        copied: int,
+        timeout: float | None,
     ) -> None:
         self.database = -1
+        self._copied = copied
         self._checkpoint = checkpoint
         self._server = as_server(server, Requirements(follow_redirects=True))
         self._timeout = timeout
@@ -312,8 +318,8 @@ class StoredFollowing:
         """Return where to resume. To begin with a snapshot, store BEGUN, and return None.
 
         Raises:
-            CheckpointError: a checkpoint exists and is not to be resumed, or is damaged, or the
-                snapshot was not copied completely.
+            CheckpointError: a checkpoint exists and is not to be resumed, or is damaged, or of a
+                copy of another database, or the snapshot was not copied completely.
         """
         text = None if self._checkpoint.clear else self._run(b"GET", self._key)
         if text is None:
@@ -333,6 +339,9 @@ class StoredFollowing:
         found = STORED.fullmatch(text)
         if found is None:
             raise CheckpointError(f"{name} is damaged: delete the key {self._key.decode()}")
+        if int(found[4]) != self._copied:
+            reason = f" is of a copy of database {int(found[4])}; repeat it with "
+            raise CheckpointError(Message(name, reason, Hint("db", int(found[4]))))
         self.database = int(found[3])
         return Place(found[1].decode(), int(found[2]))
 
@@ -344,7 +353,8 @@ class StoredFollowing:
         self, commands: list[list[bytes]], place: Place, database: int
     ) -> list[list[bytes]]:
         """Return a transaction of the commands, and of a SET that stores the place after them."""
-        text = b"%s %d %d" % (place.replication_id.encode(), place.offset, database)
+        reached = place.replication_id.encode(), place.offset, database, self._copied
+        text = b"%s %d %d %d" % reached
         single = (each for each in commands if each not in ([b"MULTI"], [b"EXEC"]))
         return [[b"MULTI"], *single, [b"SET", self._key, text], [b"EXEC"]]
 

@@ -19,7 +19,7 @@ from ...server.threads import in_parallel
 from ...sources.entries import Entries, EntryRow
 from ...sources.files.rdb import TYPES, RdbReader
 from ...sources.replica_stream import ReplicaStream
-from .server_entries import databases_of
+from .server_entries import databases_of, names_of
 from .snapshot_entries import OTHER_DATABASE, warn_of_functions
 
 __all__ = ["ReplicaEntries"]
@@ -94,6 +94,17 @@ class ReplicaEntries(Entries):
         except TransportError as error:
             raise self._failed(error) from error
 
+    def names(self) -> frozenset[str]:
+        """Return texts that identify the server; see ``names_of()``.
+
+        Raises:
+            SourceError: the server can't be used.
+        """
+        try:
+            return names_of(self.server, self.server.ask(self._timeout))
+        except TransportError as error:
+            raise self._failed(error) from error
+
     def _open_cluster(self, topology: Topology) -> None:
         if self._follow:
             cause = f"{self.server} is a node of a cluster, which can't be followed; leave out "
@@ -153,7 +164,7 @@ class ReplicaEntries(Entries):
             name=f"snapshot of {stream.server}",
             match=self._match,
             type=self._type,
-            database=int(self.server.settings.get("db") or 0),
+            database=self.server.database,
         )
 
     def _tell(self, reader: RdbReader) -> None:

@@ -26,7 +26,7 @@ from ...sources.entries import PART_KEYS, Entries, EntryRow
 from ...transports.driver import stream
 from .by_value import Values, why_by_value
 
-__all__ = ["DUMP", "ServerEntries", "databases_of", "read_values"]
+__all__ = ["DUMP", "ServerEntries", "databases_of", "names_of", "read_values"]
 
 DUMP = SampleCommand((b"DUMP", b"1"), fixed_length=True, subcommand=False)
 LOOPBACK = ("127.0.0.1", "::1")
@@ -39,16 +39,24 @@ EMPTY_PAGES = 100
 
 
 def databases_of(server: Server, answers: Answers) -> frozenset[str]:
-    """Return texts that identify a server's database, or the nodes of its cluster.
+    """Return texts that identify a server's database, or the nodes of its cluster."""
+    names = names_of(server, answers)
+    if answers.topology is not None:
+        return names
+    return frozenset(f"{name}/{server.database}" for name in names)
 
-    A single server has two texts, with its run ID and its address, since the run ID is unknown if
-    INFO is refused.
+
+def names_of(server: Server, answers: Answers) -> frozenset[str]:
+    """Return texts that identify a server, or the nodes of its cluster.
+
+    A single server has two texts, its run ID and its address, since the run ID is unknown if INFO
+    is refused.
     """
     if answers.topology is not None:
         return frozenset(f"{host}:{port}" for host, port in answers.topology.nodes)
     host = "localhost" if answers.host in LOOPBACK else answers.host
     names = answers.run_id, server.settings.get("path") or f"{host}:{answers.port}"
-    return frozenset(f"{name}/{server.settings.get('db') or 0}" for name in names if name)
+    return frozenset(name for name in names if name)
 
 
 class BatchCore(ReplyCore):

@@ -49,7 +49,7 @@ class StoredCopy:
     Args:
         checkpoint: the options of the checkpoint.
         server: the target.
-        chosen: the options ``match``, ``type`` and ``rename``, by name.
+        chosen: the options ``match``, ``type``, ``rename`` and ``db``, by name.
         timeout: seconds to wait for each reply.
     """
 
@@ -57,7 +57,7 @@ class StoredCopy:
         self,
         checkpoint: Checkpoint,
         server: ServerLike | Server,
-        chosen: dict[str, str | None],
+        chosen: dict[str, Any],
         timeout: float | None,
     ) -> None:
         self._checkpoint = checkpoint
