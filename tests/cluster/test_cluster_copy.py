@@ -7,6 +7,7 @@ import time
 
 import pytest
 import redis
+from cluster_reading import wait_until
 from every_encoding import contents, differences, fill
 from local_cluster import LocalCluster
 
@@ -49,7 +50,9 @@ def test_snapshots_of_all_nodes(cluster: LocalCluster, client: redis.Redis) -> N
     assert fastresp.copy(cluster.url, client, from_replica=True, exists="skip", match="x*").rows < 9
     with pytest.raises(fastresp.SourceError, match="can't be followed; leave out follow"):
         fastresp.copy(cluster.url, client, from_replica=True, follow=True)
-    assert all(not each.info("replication")["connected_slaves"] for each in cluster.clients)
+    # A node sees the end of its connection only after the copy.
+    for node in cluster.clients:
+        wait_until(lambda node=node: not node.info("replication")["connected_slaves"])
 
 
 @pytest.mark.few(1)
@@ -96,6 +99,25 @@ def test_following(cluster: LocalCluster, client: redis.Redis) -> None:
     client.flushall()
     fastresp.copy(cluster.url, client)
     assert differences(contents(client), expected) == []
+
+
+@pytest.mark.few(1)
+def test_following_a_command_over_several_slots(cluster: LocalCluster, client: redis.Redis) -> None:
+    client.config_set("repl-diskless-sync-delay", 0)
+
+    def show(report: fastresp.Report) -> None:
+        if report.offset is not None and not client.exists("b"):
+            client.mset({"a": 1, "b": 2, "{a}b": 3})
+            client.rename("{a}b", "{a}c")
+            client.rename("a", "b")
+
+    expected = (
+        r"the source ran RENAME before replication offset \d.*several slots.*empty the target"
+    )
+    with pytest.raises(fastresp.SourceError, match=expected):
+        fastresp.copy(client, cluster.url, from_replica=True, follow=True, progress=show)
+    with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as copied:
+        assert copied.mget_nonatomic("a", "b", "{a}c") == [b"1", b"2", b"3"]
 
 
 @pytest.mark.slow

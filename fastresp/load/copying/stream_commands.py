@@ -7,7 +7,10 @@ from typing import Any
 
 from ...encode.payload.format import format_of
 from ...encode.payload.restorer import Restorer
+from ...outcome.errors import SourceError
 from ...replies.iter_replies import iter_replies
+from ...resp.slots import SEVERAL, Rules
+from ...resp.values import pack
 from ...server.answers import Answers
 from ...server.settings import Server
 
@@ -53,7 +56,7 @@ class StreamCommands:
         timeout: float | None,
     ) -> None:
         self._target = target
-        self._cluster = answers.cluster
+        self._rules = Rules(answers.positions) if answers.cluster else None
         self._counters = format_of(answers.version, {}, valkey=answers.valkey).rdb_version >= 10
         self._restorer = restorer
         self._drop_expiries = drop_expiries
@@ -64,14 +67,18 @@ class StreamCommands:
         """Return the commands with the same effect on the target; None if there are none.
 
         Raises:
-            SourceError: a value is damaged, or the target can't keep it.
+            SourceError: a value is damaged, or the target can't keep it, or the keys are in several
+                slots of a cluster.
             ValueError, IndexError: no server sends such arguments.
         """
         commands = self._translated(command[0].upper(), command)
         if not all(self._is_write(each[0].upper()) for each in commands):
             return None
-        if self._cluster:
-            return [part for each in commands for part in by_key(each)]
+        if self._rules is None:
+            return commands
+        commands = [part for each in commands for part in by_key(each)]
+        if any(self._rules.slot(pack(*each), every=True) == SEVERAL for each in commands):
+            raise SourceError("its keys are in several slots of the target's cluster")
         return commands
 
     def _translated(self, name: bytes, command: list[bytes]) -> Commands:
