@@ -319,6 +319,7 @@ def test_interrupted(
     found = json.loads(output)
     assert (process.returncode, found["exit_code"], words) == (Exit.OK, Exit.OK, f"{EXPIRING}\n")
     assert found["offset"] == client.info("replication")["master_repl_offset"]
+    assert found["lag_bytes"] == found["lag_seconds"] == 0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections import deque
 from contextlib import closing, suppress
 from dataclasses import replace
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
@@ -107,7 +107,7 @@ class Following:
         if self._cluster and stored is not None:
             text = "the target is a cluster, whose nodes can't store a common place; leave out "
             raise ValueError(Message(text, Hint("checkpoint")))
-        self._lag = Lag(stream)
+        self._source = SourceOffset(stream)
         self._offset = self._read = stream.applied
         self._database = database
         self._wanted = stream.server.database
@@ -137,7 +137,7 @@ class Following:
         if not self._options.import_source:
             logging.getLogger("fastresp").warning(EXPIRING)
         with (
-            closing(self._lag),
+            closing(self._source),
             reporting(self._progress, ()) as show,
             Loader(None, self._options, choose) as load,
             suppress(KeyboardInterrupt),
@@ -168,17 +168,18 @@ class Following:
         return self._with_lag(self._report)
 
     def _is_close_enough(self) -> bool:
-        asked = self._lag.update(self._offset)
-        lag = self._lag.bytes if asked else None
+        asked = self._source.ask(self._offset)
+        lag = self._source.lag(self._offset).bytes if asked else None
         return lag is not None and self._until_lag is not None and lag <= self._until_lag
 
     def _with_lag(self, report: Report) -> Report:
+        lag = self._source.lag(self._offset)
         return replace(
             report,
             followed=self._followed,
             offset=self._offset,
-            lag_bytes=self._lag.bytes,
-            lag_seconds=self._lag.seconds,
+            lag_bytes=lag.bytes,
+            lag_seconds=lag.seconds,
         )
 
     def _apply(self, block: bytes, load: Loader) -> None:
@@ -363,7 +364,7 @@ class StoredFollowing:
         return reply
 
 
-class Lag:
+class Lag(NamedTuple):
     """How far a copy is behind its source.
 
     Attributes:
@@ -371,31 +372,47 @@ class Lag:
         seconds: number of seconds since the source had the target's state; None if unknown.
     """
 
+    bytes: int | None = None
+    seconds: float | None = None
+
+
+class SourceOffset:
+    """The replication offset of a source, of which a copy may be behind."""
+
     def __init__(self, stream: ReplicaStream) -> None:
-        self.bytes: int | None = None
-        self.seconds: float | None = None
         self._stream = stream
         self._server = stream.server
         self._connection: Any = None
         self._asked = 0.0
+        self._known = False  # whether the source has answered the last question
         self._offsets: deque[tuple[float, int]] = deque(maxlen=OFFSETS_KEPT)
 
-    def update(self, applied: int) -> bool:
-        """Compute the lag of an offset, at most every ASKED_S; return whether it was computed."""
+    def ask(self, applied: int) -> bool:
+        """Ask the source, at most every ASKED_S; return whether it has answered now.
+
+        Args:
+            applied: the offset that the target has reached; older ones are forgotten.
+        """
         now = time.monotonic()
         if now < self._asked + ASKED_S:
             return False
         self._asked = now
         offset = self._ask()
+        self._known = offset is not None
         if offset is None:
-            self.bytes = self.seconds = None
             return False
         self._offsets.append((now, offset))
         while len(self._offsets) > 1 and self._offsets[1][1] <= applied:
             self._offsets.popleft()
-        self.bytes = max(0, offset - applied)
-        self.seconds = now - self._offsets[0][0] if self.bytes else 0.0
         return True
+
+    def lag(self, applied: int) -> Lag:
+        """Return how far the target is behind, if it has applied everything to an offset."""
+        if not self._known:
+            return Lag()
+        # What was received since the last question counts as well.
+        behind = max(0, self._offsets[-1][1] - applied, self._stream.received - applied)
+        return Lag(behind, time.monotonic() - self._offsets[0][0] if behind else 0.0)
 
     def _ask(self) -> int | None:
         """Return the replication offset of the source; None if its replication ID has changed."""
