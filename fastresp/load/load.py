@@ -97,6 +97,10 @@ class Feature:
         """
         yield from ()
 
+    def counted(self, report: Report) -> Report:
+        """Return the live report, or a copy with what the transport does not count."""
+        return report
+
     def look(self, load: Load) -> Callable[[], object] | None:
         """Observe the load; return a callable for work that may block, or None."""
 
@@ -144,6 +148,14 @@ class Load:
         if self._report is None and self.transport is not None:
             return self.transport.report
         return self._report or Report("")
+
+    @property
+    def progress(self) -> Report:
+        """The live report, with what features have done besides the transport."""
+        report = self.report
+        for feature in self._features:
+            report = feature.counted(report)
+        return report
 
     def resume_at(self, start: ResumePoint, row: Callable[[], int | None]) -> None:
         """Set where the load starts, and a function that returns how many leading rows have run.

@@ -39,7 +39,7 @@ class ShownProgress(Feature):
     def idle(self, load: Load) -> Steps[None]:
         yield from ()
         if self._show is not None:
-            self._show(load.report)
+            self._show(load.progress)
 
     finishing = idle
 

@@ -437,11 +437,15 @@ def test_rate_limit_of_keys_in_parts(
             source.rpush(f"list:{at}", *("x" * 1_000 for _ in range(500)))
         for rate, least in ("5MB", 0.6), (10, 0.6):
             began = time.monotonic()
+            shown: list[tuple[int, int]] = []
             report = fastresp.copy(
-                source, target, exists="replace", max_payload_bytes=PARTS, rate_limit=rate
-            )
-            assert time.monotonic() - began > least
+                source, target, exists="replace", max_payload_bytes=PARTS, rate_limit=rate,
+                progress=lambda report, shown=shown: shown.append((report.rows, report.bytes_sent)),
+            )  # fmt: skip
+            assert time.monotonic() - began >= report.seconds > least
             assert report.in_parts == 8
+            assert {rows for rows, _ in shown} >= set(range(1, 9))
+            assert shown == sorted(shown) and shown[-1] == (8, report.bytes_sent)
 
 
 INTERRUPTED = """

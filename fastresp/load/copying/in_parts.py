@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,10 @@ from .server_entries import ServerEntries
 __all__ = ["InParts", "same_values"]
 
 PREFIX = b"fastresp:copying:"
+COUNTERS = (
+    "rows", "commands", "replies", "bytes_sent", "failed", "existing", "gone", "unchanged",
+    "in_parts", "seconds",
+)  # fmt: skip
 # The load continues after this time, for its progress, and to notice a cancellation.
 SLICE_S = 0.2
 # Keys that were copied in parts are remembered up to this number, as SCAN may return a key twice.
@@ -101,15 +106,19 @@ class InParts(Feature):
         yield from ()
         self._judge(load)
 
+    def counted(self, report: Report) -> Report:
+        sums = {name: getattr(report, name) + getattr(self.report, name) for name in COUNTERS}
+        return replace(report, **sums)
+
     def finishing(self, load: Load) -> Steps[None]:
-        yield from self._copy_all(load)
+        yield from self._copy_all(load, closed=True)
         self._judge(load)
 
     def ended(self, load: Load) -> Steps[None]:
         error, aside = load.error, self._entries.aside
         if isinstance(error, SourceError):
             with suppress(Exception):  # the source may be lost
-                yield from self._copy_all(load)
+                yield from self._copy_all(load, closed=True)
         if error is not None and aside:
             keys = counted(len(aside), "other key")
             text = f"fastresp: {keys} to be copied in parts were not copied, such as"
@@ -119,8 +128,7 @@ class InParts(Feature):
             if opened is not None:
                 opened.close()
         report, own = load.report, self.report
-        for name in ("rows", "commands", "replies", "bytes_sent", "failed", "existing", "gone",
-                     "unchanged", "in_parts"):  # fmt: skip
+        for name in COUNTERS:
             setattr(report, name, getattr(report, name) + getattr(own, name))
         if report.durable is not None:
             report.durable += own.durable or 0
@@ -148,11 +156,19 @@ class InParts(Feature):
         )  # fmt: skip
         report.stopped = report.stopped or self._policy.verdict(both)
 
-    def _copy_all(self, load: Load) -> Steps[None]:
-        """Copy the keys that were set aside; the load continues in between."""
+    def _copy_all(self, load: Load, *, closed: bool = False) -> Steps[None]:
+        """Copy the keys that were set aside; the load continues in between.
+
+        Args:
+            closed: whether the connections of the load are closed, and its clock has stopped.
+        """
+        began, more = time.monotonic(), True
         with closing(self._copied_keys(load)) as work:
-            while (yield Blocking(partial(next, work, None))) is not None:
-                pass
+            while more:
+                more = yield Blocking(partial(next, work, False))
+                if closed:
+                    self.report.seconds = time.monotonic() - began
+                yield from load.idle()
 
     def _copied_keys(self, load: Load) -> Generator[bool, None, None]:
         """Copy the keys that were set aside; yield now and then."""
