@@ -104,6 +104,20 @@ def test_permission_for_dump(refused: str, source: redis.Redis, target: redis.Re
     assert "read by the commands of their types, not DUMP: NOPERM" in str(report)
 
 
+def test_keys_that_scan_finds_late(
+    refused: str, source: redis.Redis, target: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DUMP is tried on the first keys, and large keys are found, however late these are."""
+    monkeypatch.setattr(server_entries, "EMPTY_PAGES", 0)
+    report = fastresp.copy(refused, target, match="*:table", verify=True)
+    assert "'dump'" in report.by_value and report.rows == target.dbsize() > 0
+    options: Any = {"max_payload_bytes": PARTS, "exists": "replace", "checkpoint": "late"}
+    report = fastresp.copy(source, target, verify=True, **options)
+    assert report.in_parts > 10 and not report.by_value
+    target.delete("fastresp:{late}:copy")
+    check(source, target)
+
+
 def test_several_chunks_of_commands(
     start_server: Callable[..., LocalServer], target: redis.Redis
 ) -> None:

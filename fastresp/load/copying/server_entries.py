@@ -34,7 +34,7 @@ LOOPBACK = ("127.0.0.1", "::1")
 TRIED_KEYS = 10
 # If this number of keys is set aside, they are copied before more keys are read.
 MAX_ASIDE = 1_000
-# Pages of SCAN without a matching key, after which DUMP is not tried.
+# Pages of SCAN without a matching key, after which DUMP is tried only on the first keys to copy.
 EMPTY_PAGES = 100
 
 
@@ -185,6 +185,7 @@ class ServerEntries(Entries):
         self._values = Values(self.server, timeout, limit)
         self._template = Template("DUMP {0}")
         self._sizes = ""
+        self._untried: Answers | None = None  # the server, until DUMP was tried on its first keys
         # For each key set aside and not counted by the track: how many others came before it.
         self._aside_at: deque[int] = deque()
         self._track: Track | None = None
@@ -212,15 +213,17 @@ class ServerEntries(Entries):
                 self.rows = count
             expiry = expiry_command(self.server, self.timeout)
             self._template = Template(expiry, "DUMP {0}")
-            self._try_dump(answers)
+            self._untried = answers
+            self._try_dump(self._first_keys())
         except (TransportError, CommandError) as error:
             raise self._failed(error) from error
 
-    def _try_dump(self, answers: Answers) -> None:
-        """Choose how to read values, and how to find large ones."""
-        keys = self._first_keys()
-        if not keys:
+    def _try_dump(self, keys: list[bytes]) -> None:
+        """Choose how to read values, and how to find large ones; do nothing without keys."""
+        answers = self._untried
+        if answers is None or not keys:
             return
+        keys, self._untried = keys[:TRIED_KEYS], None
         sizes = self._ask(keys, "MEMORY USAGE {0}")
         known = [each for each in zip(sizes, keys, strict=True) if isinstance(each[0], int)]
         key = min(known)[1] if known else keys[0]
@@ -234,7 +237,7 @@ class ServerEntries(Entries):
         """Return some keys that SCAN finds first."""
         scan = Scan(self.server, self.timeout, self.match or "*", self.type)
         with closing(scan.pages()) as pages:
-            return next(filter(None, islice(pages, EMPTY_PAGES)), [])[:TRIED_KEYS]
+            return next(filter(None, islice(pages, EMPTY_PAGES)), [])
 
     def _ask(self, keys: list[bytes], template: str) -> list[Any]:
         return [
@@ -309,14 +312,17 @@ class ServerEntries(Entries):
             self.server, self.timeout, self.match or "*", self.type,
             tracked=track is not None, resumed=self._resumed,
         )  # fmt: skip
-        with closing(scan.pages()) as pages:
-            keys = chain.from_iterable(map(noted, pages))
-            reading = self._read_by_value(keys) if self.by_value else self._read_dumped(keys)
-            with closing(reading):
-                try:
+        with closing(scan.pages()) as scanned:
+            try:
+                pages = map(noted, scanned)
+                first = next(filter(None, pages), [])
+                self._try_dump(first)
+                keys = chain(first, chain.from_iterable(pages))
+                reading = self._read_by_value(keys) if self.by_value else self._read_dumped(keys)
+                with closing(reading):
                     yield from reading
-                except (TransportError, CommandError) as error:
-                    raise self._failure or self._failed(error) from error
+            except (TransportError, CommandError) as error:
+                raise self._failure or self._failed(error) from error
 
     def _read_by_value(self, keys: Iterator[bytes]) -> Generator[list[EntryRow], None, None]:
         while block := list(islice(keys, PART_KEYS)):
