@@ -316,7 +316,9 @@ def copy(
             an exception at the first error reply, or at a command without an exact counterpart in
             the target, since the target would differ from then on. In a cluster, the commands of a
             transaction are applied one by one, and commands with keys in several slots are refused,
-            except for DEL, UNLINK and MSET.
+            except for DEL, UNLINK and MSET. Redis before 7.0 replicates relative times to live,
+            which count from when a command is applied, as in a replica. A checkpoint can't be
+            stored in the source itself.
         until_lag: end when the target is at most this number of bytes of commands behind; with 0,
             when all commands of the source are applied. Stop the writers of the source first.
         changed: copy only keys that the target lacks, or has with another value or time to live;
