@@ -346,7 +346,7 @@ def copy(
         max_payload_bytes: a key of a server that uses more memory than this is read and written in
             parts, under a temporary name that is renamed at the end, so that little memory is
             needed, and the target never has a part of it; None for 33,554,432 (32 MiB). MEMORY
-            USAGE of each key costs a source that uses more memory than this about 15% more CPU
+            USAGE of each key costs a source that uses more memory than this about 18% more CPU
             time; a limit above its used memory avoids this. A value whose length changes meanwhile
             is read again, and is an error after three attempts; after other changes, it may arrive
             in a state that it never had. Keys in parts that fail are errors as others, but are not
