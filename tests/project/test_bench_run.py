@@ -259,3 +259,18 @@ def test_results_without_facts_are_left_alone(
     monkeypatch.delattr(bench_run, "measure_noisy_again")  # it must not be called
     assert scripts("1", "2") == ""
     assert value_of(tmp_path, "one") == 1
+
+
+def test_the_scripts_need_nothing_of_the_tests() -> None:
+    """As README says, they are installed with the extra ``bench`` alone, so without pytest."""
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys(["_pytest", "hypothesis", "pytest"]))  # an import fails
+sys.path.insert(0, {str(BENCH)!r})
+for name in {sorted(path.stem for path in BENCH.glob("*.py"))}:
+    __import__(name)
+print(len(sys.modules))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip().isdigit()
