@@ -49,14 +49,14 @@ def copy(source: str, target: str, log: str, yes: bool, as_json: bool, **values:
     fastresp copy redis://old:6379/0 valkey://new:6379/0
 
     Servers and clusters of different versions can be copied in both directions. Keys are found with
-    SCAN, read with DUMP, and written with RESTORE. TARGET keeps keys that it already has, and they
-    are reported as errors; `--exists` skips or replaces them.
+    SCAN, read with DUMP, and written with RESTORE. Keys that TARGET already has are kept, and
+    reported as errors; `--exists` skips or replaces them.
 
     SCAN is no snapshot: keys that are written to during the copy may be outdated in TARGET, and
     keys that are created meanwhile may be missing. With `--from-replica`, all keys are copied as
     they were at one moment: SOURCE makes a snapshot, as for a new replica. `--follow` then applies
-    its later commands, so that clients can move to TARGET without a pause: stop their writes, and
-    end the copy with Ctrl-C when it is 0 bytes behind, or with `--until-lag 0`.
+    SOURCE's later commands, so that clients can move to TARGET without a pause: stop their writes,
+    and end the copy with Ctrl-C when TARGET is 0 bytes behind, or with `--until-lag 0`.
     """
     with json_log(log == "json") as lines, ending(as_json=as_json, log=lines) as end:
         # These options of copies are not those for serialised loads.

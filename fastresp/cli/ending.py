@@ -46,7 +46,7 @@ REPEATED = frozenset(("binary",))
 
 
 class Ending:
-    """Collects what a command prints when it ends.
+    """The output of a command at its end.
 
     Attributes:
         report: the report of the load; None until there is one.

@@ -49,7 +49,7 @@ class JsonLog(Feature):
         self._last = 0.0  # when the last call logged something
 
     def of(self, data: Any, server: str | None, **facts: Any) -> Self:
-        """Set the source to observe, and ``facts`` to log at the start; return this log."""
+        """Set the source of the load, and ``facts`` to log at the start; return this log."""
         self._data = data
         self._total = known_rows(data)
         server = str(Server(server, Requirements(nodes=True)))
@@ -153,7 +153,7 @@ def log(event: str, level: int = logging.INFO, **fields: Any) -> None:
 
 @contextmanager
 def json_log(wanted: bool) -> Iterator[JsonLog | None]:
-    """In the block, log all messages as JSON, with logs and warnings of other packages."""
+    """In the block, write messages, logs and warnings of all packages to stderr as JSON lines."""
     if not wanted:
         yield None
         return

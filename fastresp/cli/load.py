@@ -273,7 +273,7 @@ def deletes(data: Any, template: Template | None, server: str | None, timeout: f
 
 
 def ask_about_deleting(what: str, end: Ending) -> None:
-    """Ask for confirmation; end the command if the user refuses, or if there is no terminal.
+    """Ask for confirmation; end the command if the user declines, or if there is no terminal.
 
     Args:
         what: the result of ``deletes()``; empty to ask nothing.

@@ -206,7 +206,7 @@ listen = mode_option(
 announce = mode_option(
     "--announce",
     "ADDRESS",
-    "With `replicate`, the address that the server connects to, if it is another one: "
+    "With `replicate`, the address that the server connects to, if it differs: "
     "`--listen 0.0.0.0:7000 --announce nat.example:7000`.",
 )
 merge_items = mode_option(
@@ -321,7 +321,7 @@ copy_exists = copy_option(
 field_ttl = copy_option(
     "--field-ttl",
     "F",
-    "For times to live of a hash's fields that TARGET does not support: `keep` fails, `drop`.",
+    "Times to live of hash fields, if TARGET does not support them: `keep` fails, `drop` omits.",
     type=click.Choice(["keep", "drop"]),
     default="keep",
 )
@@ -345,7 +345,7 @@ changed = copy_option(
 delete = copy_option(
     "--delete",
     None,
-    "After the copy, delete matching keys of TARGET that SOURCE lacks: counts them, and asks.",
+    "After the copy, count matching keys of TARGET that SOURCE lacks, ask, and delete them.",
 )
 follow = copy_option(
     "--follow",

@@ -37,7 +37,7 @@ Nulls: TypeAlias = Literal["auto", "skip", "empty", "error", "delete"]
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The options for reading a source; from ``delimiter`` on, they are for text files."""
+    """The options for reading a source; ``delimiter`` and all later options are for text files."""
 
     sql: str | None = None
     sort_by: str | None = None

@@ -94,7 +94,7 @@ def verify_command(
 def verify_source(
     data: Any, template: Template | None, end: Ending, **arguments: Any
 ) -> VerifyReport:
-    """Verify a source; pass the report to ``end``, and return it.
+    """Verify a source; pass the report to ``end``, and return the report.
 
     Args:
         arguments: the arguments of ``fastresp.verify``.

@@ -118,7 +118,7 @@ class Diagnosis:
 
 @public
 def doctor(server: ServerLike = None, announce: Announce = lambda text: None) -> Diagnosis:
-    """Measure a server with harmless commands on the doctor's own keys, and find what limits it.
+    """Measure a server with harmless commands on the doctor's own keys; find what limits its speed.
 
     Takes 1 to 5 seconds, or up to 25 seconds for a cluster. PLAN lists all commands that the doctor
     sends; CLUSTER_PLAN adds the commands for a cluster.
@@ -147,12 +147,12 @@ def doctor(server: ServerLike = None, announce: Announce = lambda text: None) ->
 def watch(
     server: ServerLike = None, seconds: float = 10.0, announce: Announce = lambda text: None
 ) -> Diagnosis:
-    """Watch a server in use, without writing or changing anything, and find what limits it.
+    """Watch how clients use a server, without changing anything; find what limits its throughput.
 
     Args:
         server: as for ``mass_insert``. All primaries of a cluster are watched.
         seconds: how long to watch.
-        announce: called with the progress, as text.
+        announce: called with the remaining time, as text.
 
     Raises:
         ValueError: ``seconds`` is not a finite number above 0.
@@ -210,7 +210,8 @@ def examine(cluster: Cluster, announce: Announce) -> Examined:
     """Read the state of all primaries, and measure as many as time allows.
 
     Returns:
-        The cluster, in which unusable nodes are noted; and the findings about all other nodes.
+        (cluster, findings): the cluster with its unreachable nodes; and the findings about each
+        reachable node.
     """
     announce("reading")
     cluster, states = _of_all(cluster, _read)
@@ -230,7 +231,7 @@ def examine(cluster: Cluster, announce: Announce) -> Examined:
 
 
 def watch_all(cluster: Cluster, seconds: float, announce: Announce) -> Examined:
-    """Watch all primaries at the same time; return the same as ``examine()``."""
+    """Watch all primaries at the same time; the results are as for ``examine()``."""
     opened: list[StateReader] = []
 
     def begin(primary: Primary) -> tuple[Watcher, Sequence[int]]:
@@ -265,9 +266,11 @@ def watch_all(cluster: Cluster, seconds: float, announce: Announce) -> Examined:
 
 
 def _of_all(cluster: Cluster, function: Callable[[Primary], T]) -> tuple[Cluster, dict[Primary, T]]:
-    """Call a function for all primaries in parallel; return its results, by primary.
+    """Call a function for all primaries in parallel.
 
-    If a call raises TransportError, the returned Cluster lists the primary as unreachable.
+    Returns:
+        (cluster, results): the cluster, with the primaries whose calls raised TransportError as
+        unreachable; and the results of the other calls, by primary.
     """
     results = in_parallel(cluster.primaries, function)
     good: dict[Primary, T] = {}
@@ -289,7 +292,7 @@ def _read(primary: Primary) -> Findings:
 
 
 def _of_node(facts: Facts, use: Use | None, moving: Sequence[int]) -> Findings:
-    # Without the unix socket, which clients of a cluster can't use.
+    # No unix socket is recommended, since clients of a cluster can't use it.
     return Findings(replace(facts, unix_socket="", moving=moving), None, use)
 
 

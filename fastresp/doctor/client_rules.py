@@ -50,9 +50,9 @@ MIN_COMMANDS = 100
 # Minimum share of time that the busiest connection waits for replies. Below it, pipelines gain
 # little.
 MIN_WAIT_SHARE = 0.3
-# Maximum estimate of the share of time that a connection waits. It may exceed 1, since a PING may
-# take 4 times as long as a client's command (measured on a busy machine). If the estimate is even
-# higher, the client is closer to the server than the doctor.
+# Maximum plausible estimate of the share of time that a connection waits. The estimate may exceed
+# 1, since a PING may take 4 times as long as a client's command (measured on a busy machine). Above
+# the maximum, the client must be closer to the server than the doctor.
 MAX_WAIT_SHARE = 5.0
 MIN_COMMANDS_PER_READ = 1.5
 # Below this number of commands per read, small commands arrive in pieces.

@@ -19,7 +19,7 @@ __all__ = [
     "read_cluster",
 ]  # fmt: skip
 
-# Seconds for a node to accept a connection, and to answer each question.
+# Seconds for a node to accept a connection, and to answer each command.
 NODE_TIMEOUT_S = 3.0
 SPECIFICATION = (
     "Redis documentation, cluster specification: "
@@ -78,7 +78,7 @@ class Cluster:
 def read_cluster(server: Server, reader: StateReader, info: Mapping[str, str]) -> Cluster | None:
     """Read the primaries of a cluster.
 
-    This uses no ClusterView, since it looks only once, and a refused CLUSTER SLOTS is no error.
+    A ClusterView is not needed: the slots are read only once, and the server may refuse this.
 
     Returns:
         The cluster; None if the server is not a cluster node, has no slots yet, or refuses CLUSTER

@@ -1,6 +1,6 @@
 """The doctor's connections: for reading the server's state, and for measuring.
 
-All methods raise TransportError if the connection is lost.
+If the connection is lost, methods raise TransportError.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_ROUND_TRIPS = 2_000
 ROUNDS = 3
 # Maximum bytes of a reply, which is a status or an error.
 REPLY_BYTES = 65536
-# Maximum bytes that redis-py reads over one connection; the lists have at most 2.3 MB.
+# Maximum bytes that redis-py reads over one connection; the replies to LRANGE have 2.3 MB in all.
 CLIENT_BYTES = 3 << 20
 CLIENT_S = 30.0
 
@@ -90,7 +90,7 @@ def text_of(value: Any) -> str:
 
 @contextmanager
 def explain_parse_errors(server: Server) -> Iterator[None]:
-    """If the block raises because it can't parse a reply, raise a TransportError instead."""
+    """Convert errors of parsing a reply in the block to a TransportError."""
     try:
         yield
     except FastrespError:
@@ -138,7 +138,7 @@ class RawConnection:
         self.socket: socket.socket = connection._sock
 
     def ask(self, *command: Any) -> Any:
-        """Send a command as redis-py does, and return the reply."""
+        """Send a command with redis-py, and return the reply; raises as redis-py does."""
         self.connection.send_command(*command)
         return self.connection.read_response()
 
@@ -232,9 +232,9 @@ def unix_server(server: Server, path: str) -> Server:
 def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
     """Return ``path`` if the server listens on this socket and accepts our login; otherwise "".
 
-    The result is empty if the connection already uses a unix socket. The password is sent only if
-    the listening process has the ID that the server reports: if the server is behind a tunnel,
-    another server may own this path.
+    Also return "" if ``server`` already uses a unix socket. If ``server`` is behind a tunnel, a
+    different server may own this path. So the password is sent only if the listening process has
+    the ID that ``server`` reports.
     """
     if not path or "path" in server.settings:
         return ""

@@ -1,4 +1,4 @@
-"""What a server reports about its settings, state and logs of the last day."""
+"""A server's settings and state, and its log entries of the last day."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 # Prefix of all keys of the doctor.
 KEY_PREFIX = "fastresp:doctor:"
-# Older entries are ignored.
+# Log entries older than this are ignored.
 AGE_S = 24 * 3600
 # Commands that read the server's state, as the doctor does. If such a command is slow, the cause is
 # the machine.
@@ -106,13 +106,17 @@ def slow_commands(reader: StateReader, log: Sequence[Any], now: float) -> list[S
 
 
 def _cost(reader: StateReader, name: str) -> tuple[bool, str]:
-    """Return True if a command's cost is at most logarithmic, and the reported complexity."""
+    """Return (cheap, complexity) of a command.
+
+    ``cheap`` is True if the cost is at most logarithmic. The complexity is the server's text; empty
+    if unknown.
+    """
     if name in CONSTANT:
         return True, ""
     known = dict(reader.unread)
     docs = reader.ask("COMMAND", "DOCS", name)  # server 7.0 and later
     described = fields_of(fields_of(docs).get(name.lower().encode()))
-    # Text after a comma states assumptions.
+    # A comma precedes the assumptions.
     complexity = text_of(described.get(b"complexity", "")).partition(",")[0].rstrip(".")
     if complexity:
         return complexity.startswith(("O(1)", "O(log")), complexity
@@ -215,7 +219,7 @@ class Facts:
 
     @property
     def expiring(self) -> float | None:
-        """The share of keys with an expiry, in all databases; None if no keys are known."""
+        """The share of keys with an expiry, in all databases; None if INFO reports no keys."""
         stats = [each for name, each in stats_of(self.info, "db").items() if name.isdigit()]
         keys = sum(int(each.get("keys", 0)) for each in stats)
         return sum(int(each.get("expires", 0)) for each in stats) / keys if keys else None
@@ -252,7 +256,7 @@ def read_facts(
         if len(reply) == 2:
             config[name] = text_of(reply[1])
     pid = _server_pid(info) if local else None
-    # By the server's clock, as in its logs; before 6.2, by our clock.
+    # The logs use the server's clock, which servers before 6.2 do not report.
     now = int(info.get("server_time_usec", 0)) / 1e6 or time.time()
     return Facts(
         place=str(server),
@@ -359,8 +363,7 @@ def no_writing(facts: Facts) -> str:
 def _saving(facts: Facts) -> str:
     """Return why the doctor's writes would trigger a save of much data; empty if they would not.
 
-    A save of little data is harmless: by default, a server saves 5 minutes after 100 changes. If
-    other changes have already reached a save point, the server saves even without the doctor.
+    If other clients' changes have already reached a save point, the doctor triggers nothing.
     Source: redis.conf, and serverCron() of Redis.
     """
     changes, last = facts.number("rdb_changes_since_last_save"), facts.number("rdb_last_save_time")
@@ -377,9 +380,6 @@ def _saving(facts: Facts) -> str:
 
 
 def is_full(facts: Facts) -> bool:
-    """Return whether so little memory is left that a write could evict keys, or be refused.
-
-    Even the buffers of a connection could evict keys.
-    """
+    """Return whether so little memory is left that writes, or even replies, could evict keys."""
     left, most = facts.memory_left, facts.number("maxmemory")
     return left is not None and most is not None and left < max(ROOM_BYTES, most * ROOM_SHARE)

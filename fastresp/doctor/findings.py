@@ -49,7 +49,7 @@ class Verdict:
 
 
 def in_order(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Sort verdicts: data at risk first, then by gain, largest first, and notes last."""
+    """Sort verdicts: problems without a gain, then the largest gain first, and notes last."""
     return sorted(verdicts, key=_place)
 
 

@@ -354,7 +354,7 @@ def _client(server: Server) -> Iterator[Any]:
     connected = server.settings.get("redis_connect_func")
 
     def bound(connection: Any) -> None:
-        # Before redis-py's parser gets the socket.
+        # on_connect() passes the socket to redis-py's parser.
         connection._sock = BoundedSocket(connection._sock)
         if connected is None:
             connection.on_connect()

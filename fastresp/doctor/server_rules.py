@@ -365,7 +365,7 @@ def _share(use: Use | None, names: set[str]) -> float | None:
 
 
 def spikes(found: Findings) -> Verdict | None:
-    """Check the server's latency monitor for spikes that were not caused by commands."""
+    """Check the server's latency monitor for spikes that commands did not cause."""
     events = {
         name: ms for name, ms in found.facts.latency.items()
         if ms >= MIN_SPIKE_MS and not name.endswith("command")

@@ -57,7 +57,7 @@ class Counters:
         seconds: the time, from a monotonic clock.
         info: the fields of INFO.
         clients: the lines of CLIENT LIST, by client ID; None if not requested, or refused.
-        own: numbers of the doctor's own commands and of their bytes since the previous Counters.
+        own: (commands, bytes) that the doctor itself has sent since the previous Counters.
     """
 
     seconds: float
@@ -162,7 +162,7 @@ class Watcher:
         self._silence = _silence(reader)
         self._round_trip = _round_trip(reader)
         self._first = replace(read_counters(reader), clients=clients)
-        self._say_info("all")  # the INFO just sent, which the last INFO counts
+        self._say_info("all")  # the final INFO counts the INFO just sent
         if "total_commands_processed" not in self._first.info:
             reason = reader.unread.get("INFO", "it has no total_commands_processed")
             raise TransportError(
@@ -384,7 +384,7 @@ def _connections(first: Counters, second: Counters) -> dict[str, Any]:
 
 
 def _within(seconds: str, window: float) -> bool:
-    """Return whether the time that CLIENT LIST reports as ``seconds`` may be less than ``window``.
+    """Return whether a time in CLIENT LIST may be less than ``window``.
 
     The server subtracts the seconds of two clock readings, so it may report 0.1 s as 1.
     """

@@ -26,7 +26,7 @@ class AtLeastOnce(AtMostOnce):
 
     safe = True
     _returned = 0  # number of items of this name, acknowledged by calls that returned
-    _arrived = 0  # the server's total of acknowledged items of this name
+    _arrived = 0  # the last known total of this name in the server
 
     def _script(self, script: str, *arguments: object) -> Arguments:
         return run(script, self.settings, self.name, *arguments)
@@ -128,9 +128,9 @@ class AtLeastOnce(AtMostOnce):
         self.popped.delivered -= count
 
     def _total(self, count: int) -> int:
-        """Return the total once the caller's next ``count`` items are acknowledged.
+        """Return the total of acknowledged items, including the caller's next ``count`` items.
 
-        The total includes items whose earlier acknowledgement is in doubt.
+        The total also includes items whose earlier acknowledgement is in doubt.
         """
         return max(self._arrived, self._returned + count)
 

@@ -35,8 +35,8 @@ class PoppedItems:
     Attributes:
         column: the first items, as an Arrow column, or None.
         items: a deque of the items after the column.
-        batch: the items after ``items``, as the list of a reply. It is kept unsplit, since
-            splitting 1,000 items takes 20 us.
+        batch: the items after ``items``, as the list of a reply. They are not moved to ``items``
+            unless necessary, since this takes 20 us for 1,000 items.
         delivered: number of items that were returned to the caller and are not yet acknowledged.
     """
 
@@ -121,8 +121,7 @@ class AtMostOnce:
 
     Attributes:
         safe: whether items stay in the server until they are acknowledged.
-        in_doubt: number of items in doubt, because the connection was lost while they were put
-            back.
+        in_doubt: number of items that were either put back or lost when the connection was lost.
         name: the name of this consumer in the server; empty if it is not registered.
         acknowledged: number of items acknowledged by calls that returned, under all names.
     """
@@ -190,7 +189,7 @@ class AtMostOnce:
     def _returning(self, items: deque[bytes]) -> Steps[None]:
         """Push popped items back at the end where they were popped.
 
-        If the connection is lost, items in doubt are not pushed a second time.
+        If the connection is lost, items that may be in the list are not pushed a second time.
         """
         command = "LPUSH" if self._fifo else "RPUSH"
         while items:
@@ -264,7 +263,8 @@ class AtMostOnce:
     def popping_some(self, most: int | None) -> Steps[bool]:
         """Pop until some items are stored; return False if the list is empty.
 
-        ``most`` limits the number of requested items; None prefetches items.
+        Args:
+            most: maximum number of items to request; None also prefetches items for later calls.
         """
         while not self.popped:
             left = math.inf if most is None else most - sum(self._requests)
@@ -319,7 +319,7 @@ class AtMostOnce:
     def recovering(self) -> Callable[[], Steps[int]]:
         """Return a generator function that puts back the items of consumers with an expired lease.
 
-        The generator returns the number of items put back, counting all attempts of the call.
+        The generator returns the number of items put back, in all attempts of the call.
         """
         count = 0
 
@@ -379,8 +379,11 @@ class AtMostOnce:
     def _next_items(self) -> Steps[int]:
         """Wait for the reply to the oldest request in flight, and store its items.
 
-        Return the number of requested items that the reply lacks. After an error reply, all later
-        requests have been answered.
+        Returns:
+            The number of requested items that the reply lacks.
+
+        Raises:
+            CommandError, LeaseError: the reply is an error. No requests are in flight then.
         """
         replies = yield from self.connection.receiving(1 if self._accepts_count else 4)
         most = self._requests.popleft()

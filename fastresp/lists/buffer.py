@@ -56,7 +56,7 @@ class BaseBuffer:
 
 
 class ItemIterator:
-    """Yields items one at a time: ``more()`` fetches some items, and iterating yields them."""
+    """Yields items one at a time; ``more()`` fetches the items that the next iteration yields."""
 
     def __init__(self, calls: Calls, max_items: int | None, block: float) -> None:
         self._calls = calls
@@ -119,8 +119,8 @@ class ListBuffer(BaseBuffer):
             again. A script moves items between the lists atomically.
         maxlen: keep only this many of the newest items; each push also trims the list, in one
             transaction.
-        lease: with at-least-once, how many seconds this consumer may be silent before the
-            ``recover()`` of another consumer puts the items of this consumer back.
+        lease: with at-least-once, how many seconds this consumer may be silent before other
+            consumers' ``recover()`` puts its items back.
         timeout: give up after this many seconds without progress; None to wait forever.
 
     Raises:
@@ -140,8 +140,8 @@ class ListBuffer(BaseBuffer):
     def close(self) -> None:
         """Put items back, and close the connection.
 
-        Items are put back if they were popped but not returned to the caller or, with
-        at-least-once, not acknowledged.
+        Popped items are put back if they were not returned to the caller or, with at-least-once,
+        not acknowledged.
 
         Raises:
             RuntimeError: another call is running.
@@ -201,7 +201,7 @@ class ListBuffer(BaseBuffer):
     def consume(self, max_items: int | None = None, block: float = 0.0) -> Iterator[bytes]:
         """Yield items one at a time, and prefetch further items.
 
-        If you stop iterating early, the next call uses the prefetched items, or ``close()`` puts
+        If you stop iterating early, the next call returns the prefetched items, or ``close()`` puts
         them back.
 
         Args:

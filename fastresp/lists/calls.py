@@ -131,7 +131,11 @@ class Calls:
             self._busy = 0
 
     def _check_deadline(self, deadline: Deadline, message: str, push: Push | None) -> bool:
-        """Return whether a call that must be repeated has made progress since the last check."""
+        """Return whether a call, which must be repeated, has made progress since the last check.
+
+        Raises:
+            TransportError: there was no progress for ``timeout`` seconds.
+        """
         first = deadline.check((len(self.popped), push and push.report.rows))
         if deadline.exceeded:
             raise TransportError(
@@ -170,7 +174,7 @@ class Calls:
         self.delivery.reset()
 
     def _loss(self) -> Steps[TransportError]:
-        """Return the exception for a lost connection. May take seconds to test a new connection."""
+        """Return the exception for a lost connection; this may take seconds, to test the server."""
         try:
             loss: TransportError = yield Blocking(self.connection.core.loss)
             return loss

@@ -111,8 +111,8 @@ class ListConnection:
         is_open: whether a connection is open.
         in_cluster: whether the server is a node of a cluster.
         max_bytes: the maximum size of a reply.
-        is_waiting: whether the current call waits for the source or for time to pass. If so, an
-            exception leaves the replies in step with the requests.
+        is_waiting: whether the current call waits for replies, the source or time to pass. If so,
+            after an exception, later replies can still be matched with their requests.
     """
 
     def __init__(self, settings: Settings, closed: Callable[[], object]) -> None:
@@ -147,9 +147,10 @@ class ListConnection:
         return f"lost the connection to {core.server}: {cause}"
 
     def commands_in_doubt(self) -> list[bytes] | None:
-        """Return the commands in doubt after the connection was lost: sent, but not answered.
+        """Return the commands that were sent but not answered before the connection was lost.
 
-        None if the server closed the connection because of a command, or sent invalid replies.
+        Return None if the server closed the connection because of a command, or sent invalid
+        replies.
         """
         core = self.core
         window, stream = core.window, core.stream

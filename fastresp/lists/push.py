@@ -100,7 +100,7 @@ class PushedRows:
         return index
 
     def give_up(self) -> None:
-        """Treat the rows to resend, and the unsent rows, as refused permanently."""
+        """Treat the rows to resend, and the unsent rows, as permanently refused."""
         self._rejected |= self._refused.commands
         self._refused = SlotQueue()
         while self._in_flight:
@@ -276,7 +276,7 @@ class Push:
                 self._count(self._sizes[self.rows.accept()], row)
 
     def _ran(self, row: list[Any]) -> bool:
-        """Return whether the RPUSH of a row ran; another command of the row was refused."""
+        """Return whether the RPUSH of a row ran, although a command of the row was refused."""
         if self._per_row == 1:
             return False
         # RPUSH ran outside a transaction if a busy server refused MULTI.

@@ -23,8 +23,8 @@ Delivery: TypeAlias = Literal["at-most-once", "at-least-once"]
 
 # Maximum arguments of a command; some servers refuse more.
 MAX_ARGUMENTS = 65_536
-# A variadic command ends with the item that reaches this size. Larger commands would block other
-# clients, and 1,000 items of a megabyte would have to fit into the server's query buffer.
+# A variadic command ends with the item with which it reaches this size. Larger commands would block
+# other clients, and 1,000 items of a megabyte would have to fit into the server's query buffer.
 BATCH_BYTES = 1 << 20
 RULES = Rules()
 # Read the total that a consumer has acknowledged. Refuse an invalid value: with a wrong total, the
@@ -151,7 +151,7 @@ class Settings:
     def key_for(self, suffix: str) -> bytes:
         """Return a key for records about the list, in the same cluster slot as the list.
 
-        For lists such as ``a}b``, the slot differs, since no hash tag can name the list's slot.
+        For list keys such as ``a}b``, the slot differs, since no hash tag can name the list's slot.
         """
         key = self.name
         # A key's hash tag is the text between its first '{' and the next '}'.

@@ -118,8 +118,7 @@ cdef class ListedStream(ArrowStream):
     Args:
         data: an array or a stream of arrays of one type, not of structs.
         most: maximum values per list.
-        max_bytes: approximate maximum bytes of a list of strings or bytes, which may lower
-            ``most``.
+        max_bytes: approximate maximum bytes of a list of strings or bytes.
         sizes: a list, to which the number of values of each list is appended.
 
     Raises:

@@ -20,18 +20,7 @@ RowLocator: TypeAlias = Callable[[int], tuple[str, int]]
 
 
 class RowLocation:
-    """The location of the row that an exception is about.
-
-    Attributes:
-        row: index of the source row in the whole load, counted from 0; None if unknown.
-        file: the path of the row's file; None if unknown, or if the source is not files.
-        row_in_file: the row's index in the file, counted from 0; None if ``file`` is None.
-        line: the physical line in which the row begins, counted from 1, in the uncompressed text of
-            the file; None if unknown.
-        row_key: the placeholder in a key of the row, and the placeholder's value, such as
-            ``id=17`` or ``{0}=17``, or ``key '17'`` if the key is only a position; shortened to 40
-            characters. Empty if no key has exactly one placeholder.
-    """
+    """The location of the row that an exception is about; attributes as in CommandError."""
 
     row: int | None = None
     file: str | None = None
@@ -111,10 +100,12 @@ class CommandError(RowLocation, FastrespError, redis_errors.ResponseError):
         row: index of the source row in the whole load, counted from 0; None if unknown.
         file: the path of the row's file; None if unknown, or if the source is not files.
         row_in_file: the row's index in the file, counted from 0; None if ``file`` is None.
-        line: the physical line of the file in which the row begins, counted from 1. It is found at
-            the end of the load, if the file is text and has not changed. Otherwise None.
-        row_key: the placeholder in a key of the row, and the placeholder's value, such as
-            ``id=17``, shortened to 40 characters. Empty if no key has exactly one placeholder.
+        line: the physical line of the (uncompressed) file in which the row begins, counted from 1.
+            It is set at the end of the load, if the file is text and has not changed; before that,
+            and for other files, None.
+        row_key: the placeholder in a key of the row, and the placeholder's value, such as ``id=17``
+            or ``{0}=17``, or ``key '17'`` if the key is only a position; shortened to 40
+            characters. Empty if no key has exactly one placeholder.
         arguments: the command as it was sent, as a tuple of bytes; None if unknown, or once the
             arguments of earlier errors exceed 8 MiB. Possible passwords, such as in AUTH or CONFIG
             SET requirepass, are replaced by ``(redacted)``, as in SLOWLOG.

@@ -115,7 +115,7 @@ class SourceError(RowLocation, FastrespError, ValueError):
     Attributes:
         row_in_file: index in the file, counted from 0, of a row with the wrong number of fields or
             invalid JSON; None for other errors.
-        file: the file of this row, or of an unclosed quote; None for other errors.
+        file: the file of the row, or of an unclosed quote; None for other errors.
         line: the physical line of the row or the quote, as in CommandError.
     """
 
@@ -174,7 +174,7 @@ class ProtocolError(FastrespError, ValueError):
     Attributes:
         offset: byte position of the error in the stream, counted from 0; None if there is no
             stream.
-        before: a description of the whole commands that precede this position; empty if unknown.
+        before: a description of the whole commands that precede the error; empty if unknown.
     """
 
     def __init__(self, message: str, offset: int | None, before: str = "") -> None:

@@ -112,7 +112,7 @@ class InPython:
 
 
 class Message(str):
-    """A text for Python, made of parts, in which another interface can rename the options.
+    """A message with Python's option names, which other interfaces replace by their own.
 
     Text from a server or a user must be a str part, which is never changed.
 

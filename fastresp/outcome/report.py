@@ -143,13 +143,12 @@ class Report(Displayed):
             minus ``skipped``, plus the HDEL commands of ``nulls="delete"``.
         nulls_skipped: number of null fields, and null list items, omitted from commands that were
             sent. Keys that are missing from a dict or JSON object do not count.
-        existing: with ``exists="skip"``, number of commands that were skipped because their key
-            exists.
-        gone: number of keys that were deleted or expired after ``copy()`` had found them, and
-            before it read them.
+        existing: with ``exists="skip"``, number of commands skipped because their key exists.
+        gone: number of keys that ``copy()`` found, but that were deleted or expired before it read
+            them.
         deleted: number of keys of the target that ``copy(delete=True)`` deleted.
-        unchanged: number of keys that ``copy(changed=True)`` did not copy, since the target has
-            them with the same value and expiry.
+        unchanged: number of keys that ``copy(changed=True)`` did not copy, since their value and
+            expiry in the target were already equal.
         converted: number of values that ``copy()`` converted, since the target does not know their
             encoding.
         expiries_dropped: number of fields of hashes whose time to live ``copy()`` dropped.
@@ -157,14 +156,14 @@ class Report(Displayed):
         by_value: why ``copy()`` read values with the commands of their types instead of DUMP; empty
             if it used DUMP.
         followed: number of commands of the source that ``copy(follow=True)`` applied.
-        offset: the replication offset up to which ``copy(follow=True)`` applied these commands;
-            None without ``follow``.
+        offset: the replication offset up to which ``copy(follow=True)`` applied the source's
+            commands; None without ``follow``.
         lag_bytes: number of bytes of the source's commands that were not applied to the target;
             None if unknown, or without ``follow``.
         lag_seconds: number of seconds that the target was behind the source; None if unknown, or
             without ``follow``.
-        keys: with ``mode="replicate"``, number of keys of the server after it has loaded the file,
-            as the server counts them; None if unknown.
+        keys: with ``mode="replicate"``, number of keys that the server reports after the load; None
+            if unknown.
         unsent: number of commands that were encoded but not sent, for example because the load
             failed.
         rows_in_doubt: if the load continued after a lost connection, the rows of the commands in
@@ -175,9 +174,8 @@ class Report(Displayed):
             had too many commands in flight.
         resumed_at: number of rows loaded by earlier loads with the same checkpoint.
         failed_before: number of commands that failed in earlier loads with this checkpoint.
-        errors_unknown: (start, stop) of the rows that may have run in earlier loads, but whose
-            replies were lost, so that no report counts their errors; None if there are no such
-            rows.
+        errors_unknown: (start, stop) of rows that earlier loads with this checkpoint sent without
+            receiving the replies, so that no report counts their errors; None if there are none.
         ended_before: the time when an earlier load with this checkpoint completed the source, so
             that nothing was sent; empty otherwise.
         stopped: why the load was stopped early; empty if it was not.
@@ -263,7 +261,7 @@ class Report(Displayed):
         return f", {size_text(self.lag_bytes)} and {self.lag_seconds:,.1f} s behind"
 
     def count_error(self, text: str, count: int = 1) -> None:
-        """Count errors by code; ``text`` is the text of the errors, or the start of the text."""
+        """Count errors by code; ``text`` may be only the start of the errors' text."""
         codes = self.errors_by_code
         code = text[:CODE_CHARACTERS].partition(" ")[0]
         if code not in codes:
@@ -408,7 +406,7 @@ class Report(Displayed):
         return lines
 
     def _text_of(self, code: str, kept: list[str]) -> str:
-        """Return the text of the errors with a code; if texts differ, the code and an example."""
+        """Return the text that all errors of a code have; else the code and an example."""
         if len(set(kept)) == 1 and (len(kept) > 1 or self.errors_by_code[code] == 1):
             return kept[0]
         example = kept[0] if kept else self._examples.get(code, "")
@@ -447,8 +445,8 @@ class PushError(LoadErrors):
         items: the items that were not pushed, in order, as bytes: items of refused commands, and
             items that were read from the source but not sent.
         taken: number of items read from the source. All except ``items`` are in the list.
-        later: number of pushed items that follow a refused item in the source. They were in flight
-            at the first refusal.
+        later: number of items in the list that follow a refused item in the source. These items
+            were in flight at the first refusal.
     """
 
     def __init__(self, report: Report, items: list[bytes], taken: int, later: int) -> None:

@@ -29,9 +29,8 @@ RAISE = bytes([opmap["RAISE_VARARGS"]])
 def public(function: Public) -> Public:
     """Decorate a public function or class, so that exceptions have a short traceback.
 
-    The traceback has the frames of the user's code and of the public function. Generators are not
-    wrapped, nor are methods that could lose their result to a Ctrl-C in the wrapper. They call
-    ``shorten()`` instead.
+    The traceback has the frames of the user's code and of the public function. Generators, and
+    methods that could lose their result to a Ctrl-C in a wrapper, call ``shorten()`` instead.
     """
     if isinstance(function, type):
         for name, method in list(vars(function).items()):
@@ -103,8 +102,9 @@ def _handled(error: BaseException, otherwise: BaseException | None = None) -> Ba
     """Keep only the user's error as the context of an error; return the user's error.
 
     Args:
-        error: the error, which was raised while other errors were being handled.
-        otherwise: returned if no context is the user's error, such as a cause from another thread.
+        error: an error that was raised while other errors were being handled.
+        otherwise: the user's error if ``error`` has none as a context, for example because
+            ``error`` comes from another thread.
     """
     hiding, context = error, error.__context__
     while context is not None and (_is_internal(context) or _is_replaced(context, hiding)):

@@ -45,24 +45,24 @@ class Answers:
     # The server's settings that limit compact encodings; empty if unknown.
     encoding_limits: dict[str, int]
     valkey: bool
-    # The server of this connection; Sentinel may have chosen it.
+    # The address of this connection, which Sentinel may have chosen.
     host: str | None
     port: int | None
     # The topology of the cluster; None for a single server, or if the node was not asked.
     topology: Topology | None = None
     # The key positions of the server's commands: first key, last key, and step.
     positions: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
-    # Whether the server has the Search module. If requested, ``indexes`` has the index names.
+    # Whether the server has the Search module.
     searches: bool = False
+    # The names of the search indexes, if requested.
+    indexes: tuple[bytes, ...] = ()
     # The Processes that answered over the first connections; None if not requested.
     processes: Any = None
-    indexes: tuple[bytes, ...] = ()
     # Whether the server evicts keys when it reaches maxmemory.
     evicts: bool = False
     # The ID of the server's process; empty if unknown.
     run_id: str = ""
-    # Commands that were not sent, or that the server does not know: some proxies know only data
-    # commands.
+    # Commands that were not sent, or that the server does not know, as is usual for proxies.
     unknown: frozenset[str] = frozenset()
 
 
@@ -81,16 +81,16 @@ def ask(
     remap: Remap = None,
     without: Collection[str] = (),
 ) -> Answers:
-    """Check whether a server meets the requirements, and ask it about itself.
+    """Check whether a server meets the requirements, and ask for its version and settings.
 
     Args:
         connection: a redis-py connection.
         address: the name of the server, for messages.
         requirements: the requirements. With ``nodes``, a node of a cluster may be a replica.
-        without: which of the commands INFO, HELLO, CONFIG, MULTI and COMMAND are not sent.
+        without: the optional commands not to send, of INFO, HELLO, CONFIG, MULTI and COMMAND.
 
     Raises:
-        ClosedAt: the server closed the connection when it received one of these commands.
+        ClosedAt: the server closed the connection when it received an optional command.
         TransportError: the server can't be used.
         CommandError: the server refuses a command of the requirements.
         redis.RedisError, OSError: the connection is lost or refused.
@@ -185,7 +185,7 @@ def is_clustered(connection: Any) -> bool:
 def _info(
     connection: Any, *sections: str, unknown: set[str] | None = None
 ) -> dict[str, str] | None:
-    """Return the fields of INFO; None if refused. Add INFO to ``unknown`` if it is not known."""
+    """Return the fields of INFO; None if refused. If INFO is unknown, add it to ``unknown``."""
     try:
         return parse_info(call(connection, "INFO", *sections))
     except redis.ResponseError as error:
@@ -260,7 +260,7 @@ def _listens(host: str, port: str) -> bool:
 
 
 def tell_unknown(address: str, unknown: Collection[str]) -> None:
-    """Log which commands a server does not answer, and what is unknown as a result."""
+    """Log which commands a server does not answer, and the consequences."""
     import logging
 
     text = (

@@ -80,7 +80,7 @@ class Topology:
         self.slots[first : last + 1] = [self.nodes.index(node)] * (last + 1 - first)
 
     def remapped(self, remap: Remap) -> Topology:
-        """Return the topology with reachable addresses."""
+        """Return the topology with addresses translated by ``remap``."""
         addresses = [remapped(each, remap) for each in self.nodes]
         nodes = list(dict.fromkeys(addresses))  # several nodes may be mapped to one address
         places = [*map(nodes.index, addresses), -1]
@@ -171,7 +171,7 @@ class NodeSlots(NamedTuple):
         own: slots that the node serves.
         importing: slots that the node is importing.
         migrating: own slots that the node is migrating to other nodes.
-        targets: host and port of the nodes that import ``migrating``; they may serve no slot yet.
+        targets: host and port of the nodes that import ``migrating``, even if they serve no slot.
     """
 
     own: frozenset[int] = frozenset()

@@ -108,7 +108,7 @@ class ClusterView:
         """Ask nodes for the topology until one answers; return the topology, and use it.
 
         Args:
-            connected: nodes to ask first, such as those that answered something recently.
+            connected: nodes to ask first, such as nodes that have replied recently.
             min_pause: minimum seconds until the next look.
 
         Raises:
@@ -146,7 +146,7 @@ class ClusterView:
         return None if self.topology is None or node < 0 else self.topology.nodes[node]
 
     def move(self, slot: int, node: Address) -> None:
-        """Change the node of a slot, as MOVED says; does nothing for a single server."""
+        """Set the node of a slot after MOVED; do nothing for a single server."""
         topology = self.topology
         if topology is not None and (node in topology.nodes or len(topology.nodes) < MAX_NODES):
             topology.add(node, slot, slot)

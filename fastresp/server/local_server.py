@@ -45,7 +45,7 @@ KILL_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 10.0
 # Seconds for the server to accept a connection, before the next attempt.
 PROBE_TIMEOUT_S = 1.0
-# Maximum bytes of the temporary folder's path: a unix socket's path is limited to about 100.
+# Maximum bytes of the temporary folder's path, since a unix socket's path is limited to about 100.
 MAX_TEMPORARY = 60
 
 

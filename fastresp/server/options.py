@@ -81,7 +81,7 @@ class Rate:
         return cls(number, in_bytes)
 
     def shared_by(self, parts: int) -> str:
-        """Return each load's share if several loads share the limit, as text for ``of()``."""
+        """Return the limit divided by a number of loads, as text for ``of()``."""
         return f"{self.per_second / parts:f}{'B' if self.in_bytes else ''}"
 
     def commands_in(self, seconds: float) -> int | None:
@@ -95,7 +95,7 @@ class Rate:
 
 
 def _read(text: str) -> tuple[float, bool]:
-    """Parse a text; return the number, and whether it counts bytes instead of commands."""
+    """Parse a rate limit; return (number, whether it counts bytes instead of commands)."""
     with suppress(ValueError):
         return float(text), False
     found = LIMIT.fullmatch(text)
@@ -194,9 +194,9 @@ class Replicate:
         listen: the address of this machine to which the server connects, such as
             ``"10.0.0.5"`` or ``"10.0.0.5:7000"``; None for this machine's own address in its
             connection to the server. Without a port, the system chooses one.
-        announce: the address that the server connects to, if it is another one, for example because
-            a container publishes the port. ``listen`` may then be ``"0.0.0.0:7000"``. Without a
-            port, it is the port of ``listen``.
+        announce: the address that the server connects to, if it differs from ``listen``, for
+            example because a container publishes the port. ``listen`` may then be
+            ``"0.0.0.0:7000"``. The default port is the port of ``listen``.
 
     Raises:
         ValueError: ``listen`` or ``announce`` is not an address.
@@ -215,12 +215,12 @@ class Replicate:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The host to listen on, empty to choose one, and the port, 0 to choose one."""
+        """(host, port) to listen on; "" and 0 if not set."""
         return _address(self.listen)
 
     @property
     def announced(self) -> tuple[str, int]:
-        """The host and port that the server connects to; empty and 0 if they are the same."""
+        """(host, port) that the server connects to; "" and 0 stand for the listening address."""
         return _address(self.announce)
 
 
@@ -232,7 +232,7 @@ def _is_address(address: object) -> bool:
 
 
 def _address(address: object) -> tuple[str, int]:
-    """Return the host and port of an address; empty and 0 if they are not set."""
+    """Return (host, port) of an address; "" and 0 if missing or invalid."""
     found = LISTEN.fullmatch(address) if isinstance(address, str) else None
     if found is None:
         return "", 0

@@ -69,11 +69,11 @@ class Processes:
                 self._known[address_of(server)] = process, time.monotonic()
 
     def check(self, server: Server, connection: Any) -> str:
-        """Check whether a server may have lost data since it was last asked.
+        """Check whether a server may have lost data since its process was recorded.
 
         Returns:
             A description of the loss; empty if the server is the same process, has kept its data,
-            does not answer INFO, or was never asked.
+            does not answer INFO, or was never recorded.
         """
         known = self._known.get(address_of(server))
         self.record([(server, connection)])
@@ -112,8 +112,8 @@ def may_lack_data(before: Process, now: Process, seconds: float) -> bool:
 
     An append-only file counts as complete. With "appendfsync everysec", up to two seconds may be
     missing if the machine failed or an fsync was running, but INFO does not show this. A replica
-    that took over the address keeps the data: it was already running, with the same history.
-    ``seconds`` is the time since the earlier process answered.
+    that took over the address has the data; it shares the history of the earlier process, and was
+    already running ``seconds`` ago, when that process answered.
     """
     if now.run_id == before.run_id:
         return False

@@ -30,7 +30,7 @@ READ_BYTES = 65_536
 class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
     """Reads replies with our ReplyReader. The socket's timeout limits the time for a whole reply.
 
-    redis-py's parser applies the timeout to each piece, allocates as many elements as a header
+    redis-py's parser applies the timeout to each read, allocates as many elements as a header
     announces, and has no size limit.
     """
 

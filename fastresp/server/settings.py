@@ -104,10 +104,9 @@ class Server:
     requirements: Requirements
     remap: Remap
     announced: bool
-    # Commands at which a proxy closed the connection, and commands that were already logged. All
-    # copies of a Server share these sets.
-    _unanswered: set[str]
-    _told: set[str]
+    # All copies of a Server share these sets.
+    _unanswered: set[str]  # commands at which a proxy closed the connection
+    _told: set[str]  # commands that were logged as unanswered
 
     def __init__(self, server: ServerLike = None, requirements: Requirements = NOTHING) -> None:
         pool = pool_of(server, nodes=requirements.nodes or requirements.follow_redirects)
@@ -205,7 +204,7 @@ class Server:
         """Check whether the server can accept a load, before anything is sent.
 
         Args:
-            timeout: seconds to wait for each reply (at most 5), and for all replies (at least 5).
+            timeout: seconds to wait for all replies, but at least 5; for each reply, at most 5.
 
         Raises:
             TransportError: the server can't be reached or used; the message includes its error.
@@ -217,7 +216,7 @@ class Server:
         return answers
 
     def open(self, timeout: float | None) -> tuple[Any, Answers]:
-        """Check the server as ``ask()`` does, load the scripts, and return the connection.
+        """Check the server as ``ask()`` does, and load the scripts; return (connection, answers).
 
         Raises:
             CommandError: the server refuses a script.
@@ -226,7 +225,7 @@ class Server:
         return connection, answers
 
     def open_all(self, count: int, timeout: float | None) -> tuple[list[Any], Answers]:
-        """Open several connections as ``open()`` does; if an attempt fails, close all.
+        """Open several connections as ``open()`` does; if one can't be opened, close all.
 
         The first connection checks the server. The first connection to each node loads the scripts.
         """
@@ -417,7 +416,7 @@ def pool_of(server: ServerLike, *, nodes: bool = False) -> Any:
 
 
 def with_password(url: str | None, password: str | None) -> str | None:
-    """Return a URL, or the default URL, with a password; for None, return the URL unchanged.
+    """Add a password to a URL, or to the default URL; without a password, return ``url``.
 
     Raises:
         ValueError: the URL has another password, or can't be parsed.

@@ -89,7 +89,10 @@ def in_parallel(
 def _tasks(
     items: Sequence[Item], function: Callable[[Item], object], results: list[Any]
 ) -> Iterator[Future[None]]:
-    """Start a few threads that call a function for each item, and store the results."""
+    """Start a few threads that call a function for each item; yield the future of each thread.
+
+    The result for item i is stored in ``results[i]``.
+    """
     left = iter(range(len(items)))
 
     def work() -> None:
@@ -111,8 +114,8 @@ def shut_down(connection: Any) -> None:
 class ConnectDeadline:
     """Limits the time to open connections, in a ``with`` statement.
 
-    redis-py's timeout applies to each read, so a server that sends a byte now and then could delay
-    the block forever. At the deadline, and after an exception, the sockets are shut down.
+    redis-py's timeout applies to each read, so a server that sends single bytes could delay the
+    block forever. At the deadline, and after an exception, the sockets are shut down.
 
     Args:
         seconds: the time for all connections together.

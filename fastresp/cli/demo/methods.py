@@ -1,10 +1,9 @@
 """Time methods of loading with a temporary server.
 
-Three methods generate RESP in pure Python, as in the 2018 benchmark report, corrected: the report's
-code counts characters where RESP counts bytes, and accepts at most three arguments; the code with
-``%`` omits the ``*`` and ``$``. The generators here accept any text and any number of arguments.
-For three arguments, as in the report, each generator is the fastest form that we know. The slower
-forms of the report follow, corrected.
+Three methods generate RESP in pure Python, as the code in the 2018 benchmark report does. The
+report's code counts characters where RESP counts bytes, and accepts at most three arguments; its
+code with ``%`` omits the ``*`` and ``$``. The generators here accept any text and any number of
+arguments, and are the fastest forms that we know for three arguments, as in the report.
 """
 
 from __future__ import annotations
@@ -400,7 +399,7 @@ Generator: TypeAlias = Callable[[Sequence[str]], str] | Callable[[Sequence[str]]
 
 
 def by_named_format(command: Sequence[str]) -> str:
-    """Write a command of three arguments with ``str.format`` and named fields, as in the report."""
+    """Write a command of three arguments with ``str.format`` and named fields."""
     name, key, value = command
     return NAMED_FORMAT_3.format(
         name_bytes=len(name) if name.isascii() else len(name.encode()),
@@ -413,7 +412,7 @@ def by_named_format(command: Sequence[str]) -> str:
 
 
 def by_text_substitution(command: Sequence[str]) -> str:
-    """Write a command of three arguments with ``%`` on str, as in the report."""
+    """Write a command of three arguments with ``%`` on str."""
     name, key, value = command
     return TEXT_SUBSTITUTE_3 % (
         len(name) if name.isascii() else len(name.encode()),
@@ -432,7 +431,7 @@ GENERATORS: dict[str, Generator] = {
     "substitution %": by_substitution,
 }
 
-# The slower forms of the report's listings.
+# The slower forms that the report lists, with their faults corrected.
 AS_LISTED: dict[str, Generator] = {
     "format, named fields": by_named_format,
     "substitution %, on str": by_text_substitution,
