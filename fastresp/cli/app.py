@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 import click
 
@@ -62,21 +63,63 @@ CLICK_USAGE = 2
 UNUSED = ("numpy", "pandas")
 
 
-def _printing(text_of: Callable[[str], str]) -> Callable[..., None]:
-    """Return the callback of an option that prints a text and exits, given the option's value."""
+def _printing_option(
+    name: str, metavar: str | None, text: str, output: Callable[[str], str], **settings: Any
+) -> Callable[..., Any]:
+    """Return a decorator for an option that prints ``output(value)``, and exits."""
 
     def callback(ctx: click.Context, parameter: click.Parameter, value: str | bool | None) -> None:
         if value not in (None, False) and not ctx.resilient_parsing:
-            print(text_of(str(value)))
+            print(output(str(value)))
             ctx.exit()
 
-    return callback
+    settings |= {"is_eager": True, "expose_value": False, "callback": callback}
+    return option(name, metavar, text, **settings)
+
+
+_shell_option = partial(
+    _printing_option, metavar="[SHELL]", is_flag=False, flag_value="", show_default="`$SHELL`"
+)
 
 
 def _version(_: str) -> str:
     from importlib.metadata import version
 
     return f"fastresp {version('fastresp')}"
+
+
+def _completion_script(shell: str) -> str:
+    """Return the script for Tab completion.
+
+    Args:
+        shell: bash, zsh or fish; empty for the user's login shell.
+    """
+    shell = shell or _login_shell()
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    if found is None:
+        raise click.BadParameter(f"'{shell}' is not one of {', '.join(SHELLS)}.")
+    return found(app, {}, "fastresp", VARIABLE).source()
+
+
+def _install_completion(shell: str) -> str:
+    """Write the completion script to a file that the shell reads; return a message to print."""
+    shell = shell or _login_shell()
+    text = _completion_script(shell)
+    config = Path.home() / ".config"
+    path = config / "fastresp" / f"completion.{shell}"
+    if shell == "fish":  # fish reads every file in this folder
+        path = config / "fish" / "completions" / "fastresp.fish"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        if shell != "fish":
+            _add_line(Path.home() / f".{shell}rc", f'. "{path}"')
+    except OSError as error:
+        where = f"{error.filename}: {error.strerror}"
+        fail(f"{where}; --show-completion prints the script", Exit.ERRORS)
+    return f"Completion for {shell} is installed in {path}; it works in new shells."
 
 
 @click.group(
@@ -88,36 +131,17 @@ def _version(_: str) -> str:
     help=HELP,
     no_args_is_help=True,
 )
-@option(
-    "--version",
-    None,
-    "Show the version.",
-    is_eager=True,
-    expose_value=False,
-    callback=_printing(_version),
-)
+@_printing_option("--version", None, "Show the version.", _version)
 @option("--traceback", None, "Show a Python traceback after a failure.")
-@option(
+@_shell_option(
     "--install-completion",
-    "[SHELL]",
-    "Install tab completion for SHELL.",
-    is_flag=False,
-    flag_value="",
-    is_eager=True,
-    expose_value=False,
-    callback=_printing(lambda shell: install_completion(shell)),
-    show_default="`$SHELL`",
+    text="Install tab completion for SHELL.",
+    output=_install_completion,
 )
-@option(
+@_shell_option(
     "--show-completion",
-    "[SHELL]",
-    "Print the completion script for `bash`, `zsh` or `fish`.",
-    is_flag=False,
-    flag_value="",
-    is_eager=True,
-    expose_value=False,
-    callback=_printing(lambda shell: completion_script(shell)),
-    show_default="`$SHELL`",
+    text="Print the completion script for `bash`, `zsh` or `fish`.",
+    output=_completion_script,
 )
 def app(traceback: bool) -> None:
     """Store the options that all commands share."""
@@ -169,40 +193,6 @@ def _discard(stream: TextIO) -> None:
     """Make a stream discard its buffer, by redirecting it to /dev/null."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def completion_script(shell: str) -> str:
-    """Return the script for Tab completion.
-
-    Args:
-        shell: bash, zsh or fish; empty for the user's login shell.
-    """
-    shell = shell or _login_shell()
-    from click.shell_completion import get_completion_class
-
-    found = get_completion_class(shell)
-    if found is None:
-        raise click.BadParameter(f"'{shell}' is not one of {', '.join(SHELLS)}.")
-    return found(app, {}, "fastresp", VARIABLE).source()
-
-
-def install_completion(shell: str) -> str:
-    """Write the completion script to a file that the shell reads; return a message to print."""
-    shell = shell or _login_shell()
-    text = completion_script(shell)
-    config = Path.home() / ".config"
-    path = config / "fastresp" / f"completion.{shell}"
-    if shell == "fish":  # fish reads every file in this folder
-        path = config / "fish" / "completions" / "fastresp.fish"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        if shell != "fish":
-            _add_line(Path.home() / f".{shell}rc", f'. "{path}"')
-    except OSError as error:
-        where = f"{error.filename}: {error.strerror}"
-        fail(f"{where}; --show-completion prints the script", Exit.ERRORS)
-    return f"Completion for {shell} is installed in {path}; it works in new shells."
 
 
 def _add_line(path: Path, line: str) -> None:

@@ -18,16 +18,9 @@ from types import FrameType
 from typing import NoReturn
 
 __all__ = [
-    "MEANINGS",
-    "CommonOptions",
-    "Ended",
-    "Exit",
-    "end_at_once",
-    "end_in_order",
-    "fail",
-    "say",
+    "MEANINGS", "CommonOptions", "Ended", "Exit", "end_at_once", "end_in_order", "fail", "say",
     "terminated",
-]
+]  # fmt: skip
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # The signals received.

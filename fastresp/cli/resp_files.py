@@ -10,6 +10,7 @@ from ..load.dump import dump
 from ..outcome.errors import ProtocolError
 from ..outcome.messages import message_of, visible
 from ..outcome.report import counted
+from ..server.options import Nulls
 from ..sources.files import Format
 from ..sources.files.resp import RespFile, RespSummary
 from . import options
@@ -17,7 +18,6 @@ from .command_line import FILE, command, option
 from .ending import ending, in_options
 from .exit_codes import Exit, say
 from .sources import (
-    Nulls,
     SourceOptions,
     check_templates,
     counted_bad_rows,

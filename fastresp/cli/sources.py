@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import IO, Any, Literal, TypeAlias
+from typing import IO, Any
 
 from ..encode.template import Template
 from ..sources.files import Format, Table, read
@@ -20,19 +20,9 @@ from ..sources.source import format_for
 from .ending import Ending
 
 __all__ = [
-    "Nulls",
-    "SourceOptions",
-    "check_templates",
-    "counted_bad_rows",
-    "fields_of",
-    "is_read_once",
-    "opened",
-    "retried",
-    "standard_input",
-    "template_for",
-]
-
-Nulls: TypeAlias = Literal["auto", "skip", "empty", "error", "delete"]
+    "SourceOptions", "check_templates", "counted_bad_rows", "fields_of", "is_read_once", "opened",
+    "retried", "standard_input", "template_for",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ..load.verifying.report import (
     difference_line,
 )
 from ..load.verifying.verify import VerifyOptions, verify
+from ..server.options import Nulls
 from ..sources.blocking import write_all
 from . import options
 from .command_line import command
@@ -21,7 +23,6 @@ from .ending import Ending, ending, progress_of, standard_output
 from .exit_codes import Exit
 from .json_log import json_log
 from .sources import (
-    Nulls,
     SourceOptions,
     check_templates,
     counted_bad_rows,
@@ -136,10 +137,8 @@ def _seconds(since: str | None) -> float | None:
     """
     if since is None:
         return None
-    try:
+    with suppress(ValueError):
         return float(since)
-    except ValueError:
-        pass
     try:
         return datetime.fromisoformat(since).timestamp()
     except ValueError:

@@ -27,7 +27,7 @@ from .facts import Facts, read_facts
 from .findings import Findings, Grade, Verdict, in_order, worst
 from .measure import PLAN, Announce, Measured, measure
 from .server_rules import SERVER_RULES
-from .watch import Use, Watcher, use_since_start, wait, watch_server
+from .watch import Use, Watcher, use_since_start, wait
 
 __all__ = [
     "Announce", "CLUSTER_PLAN", "PLAN", "WATCH_CLUSTER_PLAN", "WATCH_PLAN", "Cluster",
@@ -167,7 +167,10 @@ def watch(
         info = reader.info()
         cluster = read_cluster(where, reader, info)
         if cluster is None:
-            facts, use = watch_server(where, reader, seconds, announce)
+            watcher = Watcher(where, reader)
+            watcher.begin()
+            wait([watcher], seconds, announce)
+            facts, use = watcher.end()
             return diagnose(Findings(facts, None, use))
         facts = read_facts(where, reader, info, ())
         return _diagnose_all(facts, watch_all(cluster, seconds, announce))

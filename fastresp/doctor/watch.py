@@ -22,8 +22,7 @@ from .facts import Facts, new_entries, read_facts
 from .measure import Announce
 
 __all__ = [
-    "Counters", "Use", "Watcher", "read_counters", "use_between", "use_since_start", "wait",
-    "watch_server",
+    "Counters", "Use", "Watcher", "use_between", "use_since_start", "wait",
 ]  # fmt: skip
 
 # Commands that set up a connection.
@@ -161,7 +160,8 @@ class Watcher:
         clients = _clients(reader, self._own_id)
         self._silence = _silence(reader)
         self._round_trip = _round_trip(reader)
-        self._first = replace(read_counters(reader), clients=clients)
+        info = reader.info()
+        self._first = Counters(time.monotonic(), info, clients)
         self._say_info("all")  # the final INFO counts the INFO just sent
         if "total_commands_processed" not in self._first.info:
             reason = reader.unread.get("INFO", "it has no total_commands_processed")
@@ -189,24 +189,13 @@ class Watcher:
             TransportError: the server was restarted, or the connection was lost.
         """
         reader, first = self._reader, self._first
-        second = read_counters(reader)
-        listed = first.clients is not None
-        clients = _clients(reader, self._own_id) if listed else None
-        own = self._own, self._own_bytes
-        use = use_between(first, replace(second, clients=clients, own=own))
+        info = reader.info()
+        now = time.monotonic()
+        clients = None if first.clients is None else _clients(reader, self._own_id)
+        use = use_between(first, Counters(now, info, clients, (self._own, self._own_bytes)))
         use = replace(use, round_trip_s=self._round_trip)
         log = new_entries(reader.slow_log(), self._last)
-        return read_facts(self._server, reader, second.info, log), use
-
-
-def watch_server(
-    server: Server, reader: StateReader, seconds: float, announce: Announce
-) -> tuple[Facts, Use]:
-    """Watch a server for some seconds; return its facts, and how it was used."""
-    watcher = Watcher(server, reader)
-    watcher.begin()
-    wait([watcher], seconds, announce)
-    return watcher.end()
+        return read_facts(self._server, reader, info, log), use
 
 
 def _silence(reader: StateReader) -> float:
@@ -240,11 +229,6 @@ def wait(servers: Sequence[Watcher], seconds: float, announce: Announce) -> None
         time.sleep(min(WAIT_STEP_S, left))
         for each in servers:
             each.beat()
-
-
-def read_counters(reader: StateReader) -> Counters:
-    info = reader.info()
-    return Counters(time.monotonic(), info)
 
 
 def _clients(reader: StateReader, own_id: int | None) -> dict[str, dict[str, str]] | None:

@@ -46,7 +46,7 @@ class Calls:
         self.settings = settings
         self.popped = PoppedItems()
         # With at-least-once, popped items are still in the server, and are popped again later.
-        closed = self.popped.forget if safe else _keep
+        closed = self.popped.forget if safe else lambda: None
         self.owner = SlotOwner(server, settings)
         self.connection = ListConnection(settings, closed)
         self.delivery = (AtLeastOnce if safe else AtMostOnce)(
@@ -351,7 +351,3 @@ class Calls:
             retries = isinstance(error, Exception)
             with suppress(TransportError, SlotMoved):
                 yield from self.call(partial(self._finishing, push), push, retries=retries)
-
-
-def _keep() -> None:
-    """Do nothing when a connection closes: popped items are kept."""

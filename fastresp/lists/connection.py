@@ -193,9 +193,8 @@ class ListConnection:
 
     def add(self, chunks: Iterable[Chunk]) -> None:
         """Queue whole commands; ``until()`` sends them."""
-        assert self._core is not None
         for chunk in chunks:
-            self._core.add(chunk)
+            self.core.add(chunk)
 
     def until(self, reached: Callable[[], bool]) -> Steps[None]:
         """Send and receive until ``reached()``, which is called after each step, returns True.
@@ -204,8 +203,7 @@ class ListConnection:
             LostConnection: the connection was lost first.
             TransportTimeout: no progress for ``timeout`` seconds.
         """
-        core = self._core
-        assert core is not None
+        core = self.core
         core.restart_timeout()
         while True:
             lost = None

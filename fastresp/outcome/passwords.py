@@ -185,7 +185,8 @@ def hidden_arguments(arguments: Sequence[bytes]) -> list[int]:
         # Settings follow the master's name in SENTINEL SET, and the word SET in SENTINEL CONFIG.
         shift = {b"SET": 2, b"CONFIG": 3}.get(second, len(arguments)) if name == b"SENTINEL" else 2
         shift += name == b"SENTINEL" and second == b"SET"
-        return [i + 1 for i in range(shift, len(arguments) - 1, 2) if _is_secret(arguments[i])]
+        names = range(shift, len(arguments) - 1, 2)
+        return [i + 1 for i in names if arguments[i].lower().endswith(SETTINGS)]
     first = 6 if name == b"MIGRATE" else 1
     hidden: list[int] = []
     for i in range(first, len(arguments)):
@@ -221,7 +222,3 @@ def without_passwords(text: str, arguments: Sequence[bytes] = ()) -> str:
         if after and (found := quoted.match(after)):
             text = f"{before}{start}{found[1] or ''}(redacted){after[found.end() :]}"
     return text
-
-
-def _is_secret(setting: bytes) -> bool:
-    return setting.lower().endswith(SETTINGS)

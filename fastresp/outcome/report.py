@@ -105,14 +105,12 @@ class IndexState(Displayed):
     last_error_key: str = ""
 
     def __str__(self) -> str:
-        noun = "document" if self.documents == 1 else "documents"
         behind = f"about {self.waiting:,} not indexed yet" if self.waiting else "up to date"
-        text = f"index {self.name}: {self.documents:,} {noun}, {behind}"
+        text = f"index {self.name}: {counted(self.documents, 'document')}, {behind}"
         if not self.failures:
             return text
-        noun = "failure" if self.failures == 1 else "failures"
         last = visible(f"{self.last_error_key}: {shortened(self.last_error)}")
-        return f"{text}, {self.failures:,} indexing {noun} (the last for {last})"
+        return f"{text}, {counted(self.failures, 'indexing failure')} (the last for {last})"
 
 
 @dataclass(repr=False)
@@ -297,10 +295,11 @@ class Report(Displayed):
         """The report as text, in which options can be renamed."""
         if self.plan is not None:
             return Message(self.plan.message)
+        several = f", {self.connections} connections" if self.connections > 1 else ""
         lines = [
             f"{counted(self.commands, 'command')} ({size_text(self.bytes_sent)}, "
             f"{counted(self.rows, 'row')}) "
-            f"in {self.seconds:,.2f} s over {self._transport_text()}: "
+            f"in {self.seconds:,.2f} s over {self.transport}{several}: "
             f"{self.commands_per_second:,.0f} commands/s, {size_text(self.bytes_per_second)}/s",
             f"{counted(self.replies, 'reply', 'replies')}, {counted(self.failed, 'error')}",
         ]
@@ -325,20 +324,17 @@ class Report(Displayed):
             )
         if self.unsent:
             lines[1] += f"; {counted(self.unsent, 'command')} not sent"
-        if self.skipped:
-            lines.append(f"{counted(self.skipped, 'command')} skipped: a null, or nothing to send")
-        if self.nulls_skipped:
-            lines.append(f"{counted(self.nulls_skipped, 'null')} left out")
-        if self.existing:
-            lines.append(f"{counted(self.existing, 'command')} skipped because the key exists")
-        if self.gone:
-            lines.append(f"{counted(self.gone, 'key')} deleted or expired before reading")
-        if self.deleted:
-            lines.append(f"{counted(self.deleted, 'key')} deleted, which the source lacks")
-        if self.unchanged:
-            lines.append(f"{counted(self.unchanged, 'key')} unchanged")
-        if self.converted:
-            lines.append(f"{counted(self.converted, 'value')} converted for the target")
+        for count, noun, text in (
+            (self.skipped, "command", "skipped: a null, or nothing to send"),
+            (self.nulls_skipped, "null", "left out"),
+            (self.existing, "command", "skipped because the key exists"),
+            (self.gone, "key", "deleted or expired before reading"),
+            (self.deleted, "key", "deleted, which the source lacks"),
+            (self.unchanged, "key", "unchanged"),
+            (self.converted, "value", "converted for the target"),
+        ):
+            if count:
+                lines.append(f"{counted(count, noun)} {text}")
         if self.expiries_dropped:
             dropped = counted(self.expiries_dropped, "time", "times")
             lines.append(
@@ -364,10 +360,6 @@ class Report(Displayed):
         first, *others = lines + self._kinds()
         return Message(first, *(Message("\n", line) for line in others))
 
-    def _transport_text(self) -> str:
-        several = f", {self.connections} connections" if self.connections > 1 else ""
-        return self.transport + several
-
     def _kinds(self) -> list[str]:
         """Describe the errors: a line for each error text, with its count and its first row.
 
@@ -383,26 +375,21 @@ class Report(Displayed):
             first.setdefault(error.code, error)
             kept.setdefault(error.code, []).append(error.text)
         texts = Counter(error.text for error in self.errors)
-        by_text = len(texts) <= KINDS_SHOWN and sum(self.errors_by_code.values()) <= len(
-            self.errors
-        )
+        all_kept = sum(self.errors_by_code.values()) <= len(self.errors)
+        by_text = all_kept and len(texts) <= KINDS_SHOWN
         kinds = texts if by_text else Counter(self.errors_by_code)
         lines = []
         for kind, count in kinds.most_common(KINDS_SHOWN):
             one = first.get(kind)
             text = kind if by_text else self._text_of(kind, kept.get(kind, []))
-            lines.append(f"{count:>6,} x {shortened(text)}{_first_row(one)}")
+            where = f", first for {one.place}" if one and one.place else ""
+            lines.append(f"{count:>6,} x {shortened(text)}{where}")
         if len(kinds) > KINDS_SHOWN:
             others = counted(len(kinds) - KINDS_SHOWN, "other code")
             lines.append(f"and {others} (see errors_by_code)")
         if all(error.index is None for error in self.errors):
-            lines.append(
-                Message(
-                    f"{self.transport} can't tell which rows failed; ",
-                    Hint("transport", "socket"),
-                    " can",
-                )
-            )
+            problem = f"{self.transport} can't tell which rows failed; "
+            lines.append(Message(problem, Hint("transport", "socket"), " can"))
         return lines
 
     def _text_of(self, code: str, kept: list[str]) -> str:
@@ -467,11 +454,6 @@ class PushError(LoadErrors):
             f"{self.report}\n{text} (once the server accepts items, push the exception's 'items', "
             "then the rest of the source)"
         )
-
-
-def _first_row(error: CommandError | None) -> str:
-    """Return text for a message: the location of the first error; empty if unknown."""
-    return "" if error is None or not error.place else f", first for {error.place}"
 
 
 def counted(count: int, one: str, several: str = "") -> str:

@@ -187,22 +187,19 @@ class LocalServer:
 
     def __enter__(self) -> Self:
         with needed_for(f"{self.program} can't be started"):
-            self._begin()
+            parent = tempfile.gettempdir()
+            parent = parent if len(os.fsencode(parent)) <= MAX_TEMPORARY else "/tmp"
+            self.folder = Path(tempfile.mkdtemp(prefix="fastresp-", dir=parent))
+            self.socket = self.folder / "socket"
+            self.url = f"unix://{self.socket}"
+            self.log = self.folder / "log"
+            on_fork(self, LocalServer._release)
+            try:
+                self.start()
+            except BaseException:
+                self.__exit__()
+                raise
         return self
-
-    def _begin(self) -> None:
-        parent = tempfile.gettempdir()
-        parent = parent if len(os.fsencode(parent)) <= MAX_TEMPORARY else "/tmp"
-        self.folder = Path(tempfile.mkdtemp(prefix="fastresp-", dir=parent))
-        self.socket = self.folder / "socket"
-        self.url = f"unix://{self.socket}"
-        self.log = self.folder / "log"
-        on_fork(self, LocalServer._release)
-        try:
-            self.start()
-        except BaseException:
-            self.__exit__()
-            raise
 
     def __exit__(self, *error: object) -> None:
         if is_own(self):
@@ -211,9 +208,10 @@ class LocalServer:
 
     def start(self) -> None:
         """Start or restart the server; return when it accepts connections."""
+        folder = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                self._command(),
+                [self.program, *folder, "--save", "", *self.options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -226,10 +224,6 @@ class LocalServer:
                 output = output or "it printed nothing"
                 raise TransportError(f"{self.program} did not start: {output}")
             time.sleep(0.005)
-
-    def _command(self) -> list[str]:
-        folder = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
-        return [self.program, *folder, "--save", "", *self.options]
 
     def _listens(self) -> bool:
         """Return whether the server accepts connections; before that, its socket may exist."""

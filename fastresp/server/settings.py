@@ -462,7 +462,6 @@ class _Translated:
 
     def __init__(self, pool: Any, remap: Remap = None) -> None:
         self.remap = remap
-
         if "connection_pool" in pool.connection_kwargs:
             raise TransportError(
                 f"this Sentinel client of {type(pool).__module__.partition('.')[0]} can't be "

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 from ..outcome.errors import TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
+from ..outcome.report import counted
 
 __all__ = [
     "MAX_PARALLEL", "ConnectDeadline", "in_parallel", "in_thread", "shut_down",
@@ -171,9 +172,8 @@ class ConnectDeadline:
             self.end()  # so that the other tasks end soon
             wait(tasks)
             if type(error) is RuntimeError:  # from starting a thread
-                noun = "connection" if len(items) == 1 else "connections"
-                text = f"can't open {len(items)} more {noun}: {error}; use fewer"
-                raise TransportError(text) from error
+                count = counted(len(items), "more connection")
+                raise TransportError(f"can't open {count}: {error}; use fewer") from error
             raise
         return opened
 

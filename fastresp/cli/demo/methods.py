@@ -34,25 +34,10 @@ from ...server.local_server import (
 )
 
 __all__ = [
-    "AS_LISTED",
-    "CHUNK_BYTES",
-    "FASTRESP",
-    "GENERATORS",
-    "PAYLOAD",
-    "READY_FILE",
-    "Announce",
-    "Client",
-    "Comparison",
-    "Methods",
-    "PlainCli",
-    "Workbench",
-    "by_concatenation",
-    "by_named_format",
-    "by_substitution",
-    "by_text_substitution",
-    "chunks",
-    "debug_options",
-]
+    "AS_LISTED", "CHUNK_BYTES", "FASTRESP", "GENERATORS", "PAYLOAD", "READY_FILE", "Announce",
+    "Client", "Comparison", "Methods", "PlainCli", "Workbench", "by_concatenation",
+    "by_named_format", "by_substitution", "by_text_substitution", "chunks", "debug_options",
+]  # fmt: skip
 
 READY_FILE = "no generation"
 FASTRESP = "fastresp"
