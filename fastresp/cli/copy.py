@@ -82,7 +82,7 @@ def copy(source: str, target: str, log: str, yes: bool, as_json: bool, **values:
 
 
 def asking(end: Ending) -> Callable[[int], bool]:
-    """Return a function that asks whether to delete keys; end the command without a terminal."""
+    """Return a function that asks whether to delete keys; without a terminal, end the command."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()) or end.as_json or end.log:
         end.end(Exit.USAGE, "--delete deletes keys of TARGET; add --yes if that is what you want")
 

@@ -66,12 +66,11 @@ def pop(
     If items contain newlines, add `--null` to both commands.
 
     An item is removed from the server only after it was written. Items that can't be written, for
-    example to a closed pipe, are returned to the list. If `fastresp pop` is killed, a
-    later one gets its items again when their lease has expired.
+    example to a closed pipe, are returned to the list. If `fastresp pop` is killed, a later one
+    gets the unwritten items once their lease has expired.
 
     Items are popped in batches of up to 64 KiB. If the program that reads the output takes longer
-    to read a batch than the lease (`--lease`), another `fastresp pop` may get the
-    same items.
+    to read a batch than the lease (`--lease`), another `fastresp pop` may get the same items.
     """
     with ending():
         file = standard_output()

@@ -135,8 +135,8 @@ def unload(
     In a cluster, the keys of all nodes are written; pass the URL of any node. If slots move during
     the scan, keys may be missing or appear twice.
 
-    Without FILE, CSV is written to stdout. FILE is replaced only when the new file is
-    complete; after an error or Ctrl-C, the old file is unchanged.
+    Without FILE, CSV is written to stdout. FILE is replaced only when the new file is complete;
+    after an error or Ctrl-C, the old file is unchanged.
     """
     with ending(as_json=as_json) as end:
         output = _output(output, named_output)

@@ -90,7 +90,7 @@ def text_of(value: Any) -> str:
 
 @contextmanager
 def explain_parse_errors(server: Server) -> Iterator[None]:
-    """Convert errors of parsing a reply in the block to a TransportError."""
+    """In the block, convert exceptions from parsing a reply to a TransportError."""
     try:
         yield
     except FastrespError:

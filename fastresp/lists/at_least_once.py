@@ -18,7 +18,7 @@ __all__ = ["AtLeastOnce"]
 
 
 class AtLeastOnce(AtMostOnce):
-    """Pops items by moving them to this consumer's own list until they are acknowledged.
+    """Pops items by moving them to this consumer's own list, until they are acknowledged.
 
     The server stores the total number of items that the consumer has acknowledged, and each
     acknowledgement sends the new total. So a call can be retried after a lost connection.

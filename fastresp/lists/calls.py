@@ -298,7 +298,7 @@ class Calls:
             push.release()
 
     def _finishing(self, push: Push) -> Steps[None]:
-        """Send the whole commands that are encoded, and wait for their replies."""
+        """Send all complete commands, and wait for their replies."""
         yield from self._resuming(push)
         yield from self._sending(push, lambda: self.connection.core.finished)
 
@@ -312,7 +312,7 @@ class Calls:
             yield from self._answered(push, lambda: core.finished)
 
     def _sending(self, push: Push, reached: Callable[[], bool]) -> Steps[None]:
-        """Send the whole commands that are encoded; count replies until ``reached()`` is true."""
+        """Send all complete commands; count replies until ``reached()`` returns True."""
         chunk = push.take_chunk()
         if chunk is not None:
             self.connection.core.add(chunk)
@@ -339,7 +339,7 @@ class Calls:
         push.check_refused()
 
     def _finishing_after(self, error: BaseException, push: Push) -> Steps[None]:
-        """Send the whole commands after an exception, unless it is a cancellation.
+        """Send all complete commands after an exception, unless it is a cancellation.
 
         After a Ctrl-C, commands that a node of a cluster refuses are not retried.
         """

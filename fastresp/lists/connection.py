@@ -61,7 +61,7 @@ class SlotOwner:
         self._known = [server]
 
     def connecting(self) -> Steps[tuple[Any, Answers]]:
-        """Open a connection to the owner of the slot; return it with the server's Answers."""
+        """Open a connection to the owner of the slot; return (connection, answers)."""
         end = time.monotonic() + (self._timeout or MAX_S)
         failed: TransportError | None = None
         for server in tuple(self._known):
@@ -192,7 +192,7 @@ class ListConnection:
         self.is_open = False
 
     def add(self, chunks: Iterable[Chunk]) -> None:
-        """Queue whole commands; ``until()`` sends them."""
+        """Queue complete commands; ``until()`` sends them."""
         for chunk in chunks:
             self.core.add(chunk)
 

@@ -35,7 +35,7 @@ class Pushed(NamedTuple):
     """The result of a push.
 
     Attributes:
-        report: the report of its commands; ``report.rows`` counts the items.
+        report: the report of the push's commands; ``report.rows`` counts the items.
         length: the length of the list after the last command.
         dropped: number of oldest items that ``maxlen`` removed.
     """
@@ -53,7 +53,7 @@ class PushedRows:
 
     Attributes:
         refusals: how many times a cluster node refused a row.
-        made: number of rows.
+        made: number of rows that were encoded.
         overtaken: whether a row was pushed although an earlier row was refused.
     """
 
@@ -225,7 +225,7 @@ class Push:
         release(source)
 
     def take_chunk(self) -> Chunk | None:
-        """Return the encoded whole commands; None if there is nothing to send."""
+        """Return all complete commands; None if there is nothing to send."""
         chunk = None if self._writer is None else self._writer.take()
         if chunk is not None:
             self.rows.add(chunk)

@@ -279,11 +279,7 @@ class Report(Displayed):
             del codes[code]
 
     def raise_for_errors(self) -> None:
-        """Raise LoadErrors if any command failed.
-
-        Raises:
-            LoadErrors: commands failed in this load, or in earlier loads that it resumed.
-        """
+        """Raise LoadErrors if commands failed in this load, or in earlier loads that it resumed."""
         if self.failed or self.failed_before:
             raise LoadErrors(self)
 

@@ -32,7 +32,7 @@ PRIMARY_TIMEOUT_S = 1.0
 
 @dataclass(frozen=True)
 class Answers:
-    """A server's answers about itself."""
+    """What a server reports about itself."""
 
     version: str | None
     cluster: bool
@@ -231,8 +231,8 @@ def _check_state(info: dict[str, str], address: str, *, reading: bool) -> None:
 def replica_advice(info: dict[str, str]) -> str:
     """Return what to do about a replica with these fields of INFO.
 
-    If a load by replication was killed, the server is still a replica of a port on which nobody
-    listens. While such a load runs, nobody listens either, but the server receives data.
+    If a load by replication was killed, the server is still a replica of a port on which no process
+    listens. While such a load runs, the port is also closed, but the server receives data.
     """
     host, port = info.get("master_host"), info.get("master_port")
     if primary_down(info):
@@ -244,7 +244,7 @@ def replica_advice(info: dict[str, str]) -> str:
 
 
 def primary_down(info: Mapping[str, str]) -> bool:
-    """Return whether the primary of a replica with these fields of INFO can't be reached."""
+    """Return whether INFO is from a replica, and the replica's primary can't be reached."""
     host, port = info.get("master_host"), info.get("master_port")
     down = info.get("master_link_status") == "down" and info.get("master_sync_in_progress") == "0"
     return bool(down and host and port and not _listens(host, port))

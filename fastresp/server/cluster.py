@@ -54,7 +54,7 @@ class Topology:
     replicas: list[tuple[str, int]] = field(default_factory=list)
 
     def lanes(self, nodes: Sequence[tuple[str, int] | None], count: int) -> list[int]:
-        """Return the connection number of each slot, with ``count`` connections per node."""
+        """Return the connection number of each slot, for ``count`` connections to each node."""
         places = [nodes.index(node) * count for node in self.nodes]
         return [
             node if node < 0 else places[node] + slot % count

@@ -40,7 +40,7 @@ Address: TypeAlias = tuple[str, int]
 
 
 class ClusterView:
-    """The nodes of a cluster, as they last reported it; or a single server.
+    """A cluster, as its nodes last reported it; or a single server.
 
     The methods block. A core calls them in a thread: ``yield Blocking(view.look)``.
 
@@ -131,7 +131,7 @@ class ClusterView:
             self.pause_after(began, min_pause)
 
     def pause_after(self, began: float, min_pause: float = LOOK_S) -> float:
-        """Set and return the time of the next look; it is later if the last look took longer."""
+        """Set and return ``look_at``: the longer the look since ``began`` took, the later."""
         now = time.monotonic()
         self.look_at = now + min(max(min_pause, PAUSE_FACTOR * (now - began)), MAX_PAUSE_S)
         return self.look_at

@@ -117,11 +117,11 @@ def mark_import_source(connection: Any, address: str) -> None:
         raise TransportError(Message(start, Hint("import_source"), ")")) from error
 
 
-def expect(reply: bytes, found: Any, question: str, address: str) -> None:
-    """Check that a reply (``found``) is the expected reply."""
-    if found != reply:
+def expect(expected: bytes, reply: Any, question: str, address: str) -> None:
+    """Check that a reply is as expected."""
+    if reply != expected:
         raise TransportError(
-            f"can't use the server at {address}: it answers {question} with {shown_reply(found)} "
+            f"can't use the server at {address}: it answers {question} with {shown_reply(reply)} "
             "(check that this is Redis or Valkey, and that proxies in between pass on every reply)"
         )
 

@@ -58,7 +58,7 @@ def needed_for(what: str) -> Iterator[None]:
 
 
 def is_patched() -> bool:
-    """Return whether a library such as gevent has patched poll(), so that we must wait with it."""
+    """Return whether a library such as gevent has patched poll(); if so, all waits must use it."""
     return not isinstance(getattr(select, "poll", None), BuiltinFunctionType)
 
 

@@ -226,7 +226,7 @@ class LocalServer:
             time.sleep(0.005)
 
     def _listens(self) -> bool:
-        """Return whether the server accepts connections; before that, its socket may exist."""
+        """Return whether the server accepts connections; its socket exists even before."""
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(PROBE_TIMEOUT_S)
             try:

@@ -265,7 +265,7 @@ class Checkpoint:
         take_over: resume even if another loader is active; that loader can no longer write.
         clear: delete the checkpoint and start with the first row.
         source_id: an ID, such as a date, asserting that a source that can be read only once yields
-            the same rows in the same order.
+            the same rows in the same order in each load.
 
     Raises:
         ValueError: an argument is invalid, or both ``resume`` and ``clear`` are True.
@@ -300,10 +300,10 @@ def grouped(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with flat names as arguments of ``mass_insert``.
 
     Args:
-        given: options by name. ``checkpoint`` and ``mode`` may be texts.
+        given: options by name. ``checkpoint`` and ``mode`` may be str.
 
     Raises:
-        ValueError: an option applies only to another mode, or to a checkpoint.
+        ValueError: an option is for another mode, or needs a checkpoint.
     """
     found = {name: value for name, value in given.items() if name not in GROUPED}
     if "checkpoint" in given:
@@ -353,7 +353,7 @@ class Options:
     """The options of a load, described in ``fastresp.mass_insert``; other calls use some of them.
 
     Raises:
-        ValueError: a number is out of range.
+        ValueError: a value is invalid, or can't be combined with another option.
     """
 
     server: ServerLike | Server = field(default=None, repr=False)  # may contain a password
@@ -405,7 +405,7 @@ class Options:
         _check(option, getattr(self, option), valid, requirement)
 
     def _check_replicate(self) -> None:
-        """Refuse options about commands and replies, since there are none."""
+        """Refuse options about commands and replies: none are sent in this mode."""
         for each in fields(self):
             value = getattr(self, each.name)
             used = each.name in NOT_REPLICATED and value not in (each.default, "socket", "never")

@@ -81,7 +81,7 @@ class Requirements:
 
     @classmethod
     def of(cls, template: Template | None, **needs: Any) -> Self:
-        """Return ``needs``, with a template's commands and scripts."""
+        """Return the requirements ``needs``, with the commands and scripts of a template."""
         scripts = {} if template is None else template.scripts
         return cls(commands=tuple(sample_commands(template)), scripts=scripts, **needs)
 
@@ -135,9 +135,9 @@ def commands_over_any_keys(template: Template | None, cluster: bool) -> list[tup
     """Return commands over arbitrary keys, to find out whether the server accepts them.
 
     With ``mode="merge"``, SET, DEL and UNLINK are merged into commands with many keys only if the
-    server accepts these commands. They are refused if the user lacks permission for some keys, or
-    if a proxy shards keys. The keys start and end with every possible byte, so that an ACL rule for
-    some keys does not allow all of them. In a cluster, all keys must be in one slot.
+    server accepts these commands. It refuses them if the user lacks permission for some keys, or if
+    it is a proxy that shards keys. The keys start and end with every possible byte, so that an ACL
+    rule for some keys does not allow all of them. In a cluster, all keys must be in one slot.
     """
     tag = b"{%s}" % token_hex(4).encode() if cluster else b""
     first = [bytes([n]) for n in range(256)]
@@ -171,8 +171,8 @@ def preflight(
     """Queue commands on a redis-py connection, where MULTI was accepted, and discard them.
 
     Returns:
-        The first command that would be refused in every row, or None; and the names of the
-        ``optional`` commands that were refused.
+        (rejection, refused): the first command that would be refused in every row, or None; and
+        the names of the refused ``optional`` commands.
     """
     for command in commands:
         connection.send_command(*command.arguments)

@@ -91,7 +91,7 @@ class Processes:
         self._known = {node: self._known[node] for node in nodes if node in self._known}
 
     def reopen(self, server: Server, connect: Callable[[], list[Any]]) -> tuple[list[Any], str]:
-        """Open connections to a server; return them, and the result of ``check()``."""
+        """Open connections to a server; return (connections, the result of ``check()``)."""
         connections = connect()
         with closed_if_failed(connections):
             return connections, self.check(server, connections[0])

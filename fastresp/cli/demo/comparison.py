@@ -52,7 +52,8 @@ def compare_push(commands: int, announce: Announce) -> Comparison:
         announce: called with the progress, between the timed parts.
 
     Raises:
-        FastrespError: a program is missing or failed, or the server's data is not what was sent.
+        FastrespError: a program is missing or failed, or the server's data differs from the data
+            sent.
     """
     command = ("LPUSH", KEY, PAYLOAD)
     with Workbench.open(need_cli=False) as workbench:
