@@ -149,17 +149,17 @@ class Command(click.Command):
             renamed = [each for each in RENAMED.get(error.option_name, ()) if each in options]
             if not renamed:
                 raise
-            words = f"No such option '{error.option_name}'; use {' or '.join(renamed)}"
-            raise click.UsageError(words, ctx) from None
+            message = f"No such option '{error.option_name}'; use {' or '.join(renamed)}"
+            raise click.UsageError(message, ctx) from None
         except click.UsageError as error:
             from ..outcome.passwords import masked  # not at the start: --help does not need it
 
-            words = masked(error.message)
-            if "extra argument" in words and any("-o" in each.opts for each in self.params):
-                words += "; -o FILE writes to a file"
-            if words == error.message:
+            message = masked(error.message)
+            if "extra argument" in message and any("-o" in each.opts for each in self.params):
+                message += "; -o FILE writes to a file"
+            if message == error.message:
                 raise
-            raise click.UsageError(words, ctx) from None
+            raise click.UsageError(message, ctx) from None
 
     def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write nothing, since format_options() lists the arguments. click calls it since 8.5."""

@@ -89,9 +89,9 @@ def diagnose(url: str | None, seconds: float | None, server: str | None, as_json
         end.end(EXITS.get(found.worst or "", Exit.OK))
 
 
-def _text(words: str, style: str = "") -> Text:
+def _text(text: str, style: str = "") -> Text:
     """Return text to print, in which control characters of a server are escaped."""
-    return Text(visible(words), style)
+    return Text(visible(text), style)
 
 
 def _print(found: Diagnosis) -> None:
@@ -114,16 +114,16 @@ def _print(found: Diagnosis) -> None:
     if found.use is not None and found.use.watched:
         _print_use(console, found.use)
     _print_verdicts(console, found)
-    for name, words in facts.unread.items():
-        console.print(_text(f"The server refused {name} ({words})", style="dim"))
+    for name, why in facts.unread.items():
+        console.print(_text(f"The server refused {name} ({why})", style="dim"))
 
 
 def _print_measured(console: Console, measured: Measured) -> None:
     _print_rows(console, "Measured", _measured_rows(measured))
     if measured.reading_only:
         console.print(_text(f"Nothing was written: {measured.reading_only}.\n"))
-    for what, words in measured.refused.items():
-        console.print(_text(f"Not measured: {what} ({words})"))
+    for what, why in measured.refused.items():
+        console.print(_text(f"Not measured: {what} ({why})"))
     if measured.refused:
         console.print()
     if measured.leftover:
@@ -138,7 +138,7 @@ def _measured_rows(measured: Measured) -> list[Row]:
     if trip is not None:
         slow = f"1 in 100 takes over {measured.round_trip_p99_ms:.3f} ms"
         rows.append(("round trip of a PING", f"{trip:.3f} ms", slow))
-    for title, rate, words in (
+    for title, rate, note in (
         (f"{name} over a bare socket", measured.ready, ", one at a time, encoded before"),
         (f"{name} by redis-py", measured.redis_py, ", one at a time"),
         ("  a new connection each", measured.reconnecting, ""),
@@ -147,7 +147,7 @@ def _measured_rows(measured: Measured) -> list[Row]:
     ):
         if rate is not None:
             share = _share(rate / measured.ready) if measured.ready else ""
-            rows.append((title, _rate(rate), (share + words).removeprefix(", ")))
+            rows.append((title, _rate(rate), (share + note).removeprefix(", ")))
     rows.append(("encoding alone", _rate(1e9 / encoder), f"{encoder:.0f} ns per command"))
     if measured.read_items is not None:
         rows.append(("list items by redis-py", _rate(measured.read_items), "LRANGE of 1,000"))
@@ -237,9 +237,9 @@ def _print_nodes(console: Console, found: Diagnosis, cluster: Cluster) -> None:
         console.print(_text(f"  and {len(found.nodes) - NODES_SHOWN:,} more; --json lists all"))
     console.print()
     exceptions = _exceptions(found, watched)
-    for words, places in exceptions.items():
+    for text, places in exceptions.items():
         where = "" if len(places) == len(found.nodes) else f" ({names(places)})"
-        console.print(_text(f"{words}{where}", style="dim"))
+        console.print(_text(f"{text}{where}", style="dim"))
     if exceptions:
         console.print()
 
@@ -273,16 +273,16 @@ def _exceptions(found: Diagnosis, watched: bool) -> dict[str, list[str]]:
     exceptions: dict[str, list[str]] = {}
     for place, node in found.nodes.items():
         measured = node.measured
-        words = [f"The server refused {name} ({why})" for name, why in node.facts.unread.items()]
+        lines = [f"The server refused {name} ({why})" for name, why in node.facts.unread.items()]
         if measured is not None:
-            words += [f"Not measured: {what} ({why})" for what, why in measured.refused.items()]
+            lines += [f"Not measured: {what} ({why})" for what, why in measured.refused.items()]
             if measured.reading_only:
-                words.append(f"Nothing was written: {measured.reading_only}")
+                lines.append(f"Nothing was written: {measured.reading_only}")
             if measured.leftover:
-                words.append(f"Not removed: {measured.leftover}")
+                lines.append(f"Not removed: {measured.leftover}")
         elif not watched:
-            words.append("Not measured: no time left")
-        for each in words:
+            lines.append("Not measured: no time left")
+        for each in lines:
             exceptions.setdefault(each, []).append(place)
     return exceptions
 
@@ -315,15 +315,15 @@ def _print_verdict(console: Console, number: str, verdict: Verdict, nodes: int) 
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     source, _, address = verdict.source.partition(": http")
-    for name, words in (
+    for name, text in (
         ("nodes", places),
         ("figure", verdict.figure),
         ("do", verdict.advice),
         ("gain", verdict.expected),
         ("source", source),
     ):
-        if words:
-            table.add_row(name, _text(words))
+        if text:
+            table.add_row(name, _text(text))
     console.print(Padding(table, (0, 0, 0, 3)))
     if address:  # unwrapped, so that terminals link it
         console.print(_text(f"           http{address}"), soft_wrap=True)

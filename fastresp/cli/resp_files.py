@@ -135,8 +135,8 @@ def _table(name: str, summary: RespSummary) -> Table:
     if summary.commands:
         largest += f", in command {summary.largest_command:,}"
     table.add_row("largest argument", largest, end_section=True)
-    for word, count in sorted(summary.names.items(), key=lambda item: -item[1])[:NAMES_SHOWN]:
-        table.add_row(Text(visible(word)), f"{count:,}")
+    for each, count in sorted(summary.names.items(), key=lambda item: -item[1])[:NAMES_SHOWN]:
+        table.add_row(Text(visible(each)), f"{count:,}")
     return table
 
 

@@ -24,7 +24,7 @@ from .cluster import (
 )
 from .connections import StateReader, explain_parse_errors
 from .facts import Facts, read_facts
-from .findings import Findings, Grade, Verdict, in_order, worst
+from .findings import GRADES, Findings, Grade, Verdict, in_order
 from .measure import PLAN, Announce, Measured, measure
 from .server_rules import SERVER_RULES
 from .watch import Use, Watcher, use_since_start, wait
@@ -82,7 +82,7 @@ class Diagnosis:
     @property
     def worst(self) -> Grade | None:
         """The worst grade of the verdicts; None if there are no verdicts."""
-        return worst(self.verdicts)
+        return min((each.grade for each in self.verdicts), key=GRADES.index, default=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dict for JSON, without passwords or data of the server."""

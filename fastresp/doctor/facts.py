@@ -20,7 +20,7 @@ from .connections import StateReader, text_of, usable_socket
 
 __all__ = [
     "Facts", "KEY_PREFIX", "SMALL_BYTES", "Slow", "WRITES", "WRITING_S", "is_full",
-    "latency_spikes", "new_entries", "no_writing", "read_facts", "slow_commands",
+    "latency_spikes", "no_writing", "read_facts", "slow_commands",
 ]  # fmt: skip
 
 # Prefix of all keys of the doctor.
@@ -75,11 +75,6 @@ class Slow:
     total_ms: float
     complexity: str
     client: str
-
-
-def new_entries(log: Sequence[Any], after: int) -> list[Any]:
-    """Return the entries of a slow log that are newer than the entry with this ID."""
-    return [entry for entry in log if int(entry[0]) > after]
 
 
 def slow_commands(reader: StateReader, log: Sequence[Any], now: float) -> list[Slow]:

@@ -11,7 +11,7 @@ from .measure import Measured
 from .watch import Use
 
 __all__ = [
-    "Findings", "Grade", "Rule", "Verdict", "gain_of", "in_order", "worst",
+    "GRADES", "Findings", "Grade", "Rule", "Verdict", "gain_of", "in_order",
 ]  # fmt: skip
 
 Grade: TypeAlias = Literal["problem", "advice", "note"]
@@ -58,12 +58,6 @@ def _place(verdict: Verdict) -> tuple[bool, float, int]:
     if gain is None:
         gain = float("inf") if verdict.grade == "problem" else 1.0
     return verdict.grade == "note", -gain, GRADES.index(verdict.grade)
-
-
-def worst(verdicts: Iterable[Verdict]) -> Grade | None:
-    """Return the worst grade of the verdicts; None if there are no verdicts."""
-    found = {verdict.grade for verdict in verdicts}
-    return next((grade for grade in GRADES if grade in found), None)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ..resp.values import pack
 from ..server.reply_parser import parse_info, stats_of
 from ..server.settings import Server
 from .connections import StateReader
-from .facts import Facts, new_entries, read_facts
+from .facts import Facts, read_facts
 from .measure import Announce
 
 __all__ = [
@@ -194,7 +194,7 @@ class Watcher:
         clients = None if first.clients is None else _clients(reader, self._own_id)
         use = use_between(first, Counters(now, info, clients, (self._own, self._own_bytes)))
         use = replace(use, round_trip_s=self._round_trip)
-        log = new_entries(reader.slow_log(), self._last)
+        log = [entry for entry in reader.slow_log() if int(entry[0]) > self._last]
         return read_facts(self._server, reader, info, log), use
 
 

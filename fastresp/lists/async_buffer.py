@@ -30,7 +30,6 @@ class ListBuffer(BaseBuffer):
     use ``consume()`` and ``drain()`` with ``async for``.
     """
 
-    _form = ", asyncio"
     _in_event_loop = True
 
     async def __aenter__(self) -> Self:

@@ -25,7 +25,6 @@ __all__ = ["BaseBuffer", "ItemIterator", "ListBuffer"]
 class BaseBuffer:
     """The base class of both forms of ``ListBuffer``, which run its calls."""
 
-    _form = ""
     _in_event_loop = False
 
     def __init__(
@@ -46,8 +45,8 @@ class BaseBuffer:
 
     def __repr__(self) -> str:
         settings = self._calls.settings
-        parts = (repr(settings.key), settings.order, settings.delivery)
-        return f"<ListBuffer {', '.join(parts)}{self._form}>"
+        form = ", asyncio" if self._in_event_loop else ""
+        return f"<ListBuffer {settings.key!r}, {settings.order}, {settings.delivery}{form}>"
 
     @property
     def acknowledged(self) -> int:

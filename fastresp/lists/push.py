@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -189,7 +189,7 @@ class Push:
 
     def begin(self, items: Any, max_bulk_bytes: int | None) -> None:
         self._first_row = len(self._sizes)
-        try:
+        with self._reading():
             if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
                 from ..encode.columns.column_writer import ColumnWriter
 
@@ -198,24 +198,24 @@ class Push:
             else:
                 rows = self._batches(iterator_of(items, "items", "items"))
                 self._writer, self._source = Writer(self._template), rows
-        except TransportError:
-            self.source_failed = True
-            raise
         self._writer.max_bulk_bytes = max_bulk_bytes
         self.more = True
 
     def fill(self) -> None:
         """Encode items until a chunk of commands is full, or the source ends."""
         assert self._writer is not None
-        try:
+        with self._reading():
             self.more = self._writer.fill(self._source)
-        except TransportError:
-            self.source_failed = True
-            raise
 
     def pulling(self, wanted: Pull) -> Steps[Any]:
-        try:
+        with self._reading():
             return (yield wanted)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Set ``source_failed`` if the block raises TransportError."""
+        try:
+            yield
         except TransportError:
             self.source_failed = True
             raise

@@ -15,7 +15,7 @@ __all__ = [
 ]  # fmt: skip
 
 # Maximum characters in the message of a TemplateError.
-MAX_WORDS = 1000
+MESSAGE_CHARACTERS = 1000
 
 
 def with_line(text: str, error: RowLocation) -> str:
@@ -89,8 +89,8 @@ class TemplateError(RowLocation, FastrespError, ValueError):
     def __init__(
         self, message: str, template: str, position: int, *, row: int | None = None
     ) -> None:
-        if len(message) > MAX_WORDS:  # it quotes the template
-            message = shortened(message, MAX_WORDS)
+        if len(message) > MESSAGE_CHARACTERS:  # it quotes the template
+            message = shortened(message, MESSAGE_CHARACTERS)
         super().__init__(message, template, position)
         self.template = template
         self.position = position

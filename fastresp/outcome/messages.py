@@ -6,6 +6,7 @@ import re
 import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from .passwords import masked
@@ -101,14 +102,8 @@ class Hint:
         return f"{self.preposition} {text}".lstrip()
 
 
-@dataclass(frozen=True)
-class InPython:
+class InPython(str):
     """A part of a message that only Python callers see."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class Message(str):
@@ -120,26 +115,21 @@ class Message(str):
         parts: the parts: str, Hint, InPython, or Message.
     """
 
-    _parts: tuple[str | Hint | InPython, ...]
+    _parts: tuple[str | Hint, ...]
 
-    def __new__(cls, *parts: str | Hint | InPython) -> Message:
+    def __new__(cls, *parts: str | Hint) -> Message:
         message = super().__new__(cls, "".join(map(str, parts)))
-        message._parts = parts
+        flat = (part._parts if isinstance(part, Message) else (part,) for part in parts)
+        message._parts = tuple(chain.from_iterable(flat))
         return message
 
-    def __getnewargs__(self) -> tuple[str | Hint | InPython, ...]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[str | Hint, ...]:  # type: ignore[override]
         return self._parts
 
     @property
     def hints(self) -> list[Hint]:
         """The options that the message names."""
-        found: list[Hint] = []
-        for part in self._parts:
-            if isinstance(part, Message):
-                found += part.hints
-            elif isinstance(part, Hint):
-                found.append(part)
-        return found
+        return [part for part in self._parts if isinstance(part, Hint)]
 
     def worded(self, option_words: Callable[[Hint], str], python: bool = False) -> str:
         """Return the text with options as ``option_words`` names them.
@@ -149,12 +139,10 @@ class Message(str):
         """
         texts = []
         for part in self._parts:
-            if isinstance(part, Message):
-                texts.append(part.worded(option_words, python))
-            elif isinstance(part, Hint):
+            if isinstance(part, Hint):
                 texts.append(option_words(part))
-            elif isinstance(part, str) or python:
-                texts.append(str(part))
+            elif python or not isinstance(part, InPython):
+                texts.append(part)
         return "".join(texts)
 
 
@@ -186,10 +174,10 @@ def replace_start(message: str, start: str, size: int) -> str:
     if not isinstance(message, Message):
         return start + message[size:]
     first, *others = message._parts
-    text = first if isinstance(first, str) else str(first)  # a Message keeps its options
+    text = str(first)
     if len(text) < size and others:
         return replace_start(Message(*others), start, size - len(text))
-    return Message(replace_start(text, start, size), *others)
+    return Message(start + text[size:], *others)
 
 
 def with_advice(message: str, advice: str) -> str:

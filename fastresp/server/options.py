@@ -328,11 +328,10 @@ def as_mode(mode: Mode | None) -> Merge | Serialize | Replicate | None:
     if mode is None or isinstance(mode, Merge | Serialize | Replicate):
         return mode
     if not isinstance(mode, str) or mode not in MODES:
-        words = (
+        raise ValueError(
             "mode must be 'commands', 'merge', 'serialize', 'replicate', a Merge, a Serialize or a "
-            "Replicate"
+            f"Replicate, not {mode!r}"
         )
-        raise ValueError(f"{words}, not {mode!r}")
     return MODES[mode]
 
 
@@ -410,10 +409,10 @@ class Options:
             value = getattr(self, each.name)
             used = each.name in NOT_REPLICATED and value not in (each.default, "socket", "never")
             if used or value == "delete":
-                words = ", which sends no commands; leave it out, or use "
+                advice = ", which sends no commands; leave it out, or use "
                 mode = Hint("mode", self.mode_name, "with")
                 raise ValueError(
-                    Message(Hint(each.name), " can't be used ", mode, words, SERIALIZE)
+                    Message(Hint(each.name), " can't be used ", mode, advice, SERIALIZE)
                 )
 
     def _check_transport(self) -> None:

@@ -41,7 +41,7 @@ class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
         # allocate memory.
         self._raw = connection._sock
         self._replies = ReplyReader(max_reply_bytes=ANSWER_BYTES)
-        self._come: deque[Any] = deque()
+        self._arrived: deque[Any] = deque()
 
     def on_disconnect(self) -> None:
         super().on_disconnect()
@@ -50,14 +50,7 @@ class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
     @property
     def surplus(self) -> bool:
         """Whether more replies have arrived than were read."""
-        return self._replies is not None and bool(self._come or self._replies.pending)
-
-    def _error(self, message: str) -> Exception:
-        try:
-            error: Exception = self.parse_error(message)
-        except (ValueError, IndexError):  # MOVED without an address
-            error = ResponseError(message)
-        return error
+        return self._replies is not None and bool(self._arrived or self._replies.pending)
 
     def read_response(self, disable_decoding: bool = False, **options: Any) -> Any:
         """Return the next reply: bytes, int, None, a list of these, or a ResponseError.
@@ -71,7 +64,7 @@ class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
             raise RedisConnectionError("the connection is closed")
         seconds = self._raw.gettimeout()
         end = None if seconds is None else time.monotonic() + seconds
-        while not self._come:
+        while not self._arrived:
             data = self._raw.recv(READ_BYTES)
             if not data:
                 raise RedisConnectionError("Connection closed by server.")
@@ -80,12 +73,16 @@ class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
             except ProtocolError as error:
                 raise InvalidResponse(f"it sent an invalid reply: {error}") from error
             finally:
-                self._come.extend(self._replies.take())
-            if not self._come and end is not None and time.monotonic() > end:
+                self._arrived.extend(self._replies.take())
+            if not self._arrived and end is not None and time.monotonic() > end:
                 raise RedisTimeoutError("Timeout reading from socket: incomplete reply")
-        reply = self._come.popleft()
+        reply = self._arrived.popleft()
         if isinstance(reply, CommandError):
-            reply = self._error(reply.text)
+            message = reply.text
+            try:
+                reply = self.parse_error(message)
+            except (ValueError, IndexError):  # MOVED without an address
+                reply = ResponseError(message)
             if isinstance(reply, RedisConnectionError):
                 raise reply
         return reply

@@ -139,9 +139,9 @@ class PlainCli:
         self.output = server.folder / "redis-cli-output"
 
     def identity(self) -> Client:
-        words = output_of(self.program, "--version").decode(errors="replace")
-        said = re.search(r"((?:redis|valkey)-cli) (\d[\w.]*)", words)
-        name, version = said.groups() if said else (Path(self.program).name, "")
+        output = output_of(self.program, "--version").decode(errors="replace")
+        found = re.search(r"((?:redis|valkey)-cli) (\d[\w.]*)", output)
+        name, version = found.groups() if found else (Path(self.program).name, "")
         return Client(name, version, is_in_wheel(self.program))
 
     def feed(self, pieces: Iterable[bytes]) -> None:
@@ -178,8 +178,8 @@ class PlainCli:
             stuck.cancel()
             end_group(process)
         if process.returncode:
-            words = self.output.read_bytes()[-500:].decode(errors="replace").strip()
-            why = words or "it printed nothing"
+            output = self.output.read_bytes()[-500:].decode(errors="replace").strip()
+            why = output or "it printed nothing"
             if time.monotonic() >= end:
                 why = f"it did not end within {STUCK_S:g} s, and was killed: {why}"
             raise TransportError(f"{self.program} --pipe failed: {why}")
