@@ -53,7 +53,7 @@ COMMANDS = {
         "Show what an RDB file contains: keys and bytes by type, prefix and expiry.",
     ),
     "doctor": Listed(TRY, "doctor:diagnose", "Find what limits the throughput of a server."),
-    "demo": Listed(TRY, "demo.command:demo", "Compare ways to load data on a temporary server."),
+    "demo": Listed(TRY, "demo.comparison:demo", "Compare ways to load data on a temporary server."),
 }
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_FASTRESP_COMPLETE"

@@ -20,8 +20,7 @@ from command_line import ENDED
 from server_programs import WHEEL_CLIS, located
 
 import fastresp
-from fastresp.cli.demo.command import HOW
-from fastresp.cli.demo.comparison import BY_COLUMNS, BY_SOCKET, PIPELINE
+from fastresp.cli.demo.comparison import BY_COLUMNS, BY_SOCKET, HOW, PIPELINE
 from fastresp.server.local_server import need_program
 
 TEMPLATE = "HSET user:{id} {**}"
