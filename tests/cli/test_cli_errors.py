@@ -114,12 +114,6 @@ class TestErrors:
         assert done.returncode == 6
         assert "name another file" in done.stderr
 
-    def test_rejects_that_cannot_be_written(self, resp) -> None:
-        done = run("send", resp(self.WRONG), "--rejects", "/dev/full")
-        assert done.returncode == Exit.ERRORS
-        assert "No space left" in done.stderr
-        assert "4 commands" in done.stderr
-
 
 class TestTransportErrors:
     def test_refused(self, resp, port: int) -> None:

@@ -34,6 +34,11 @@ def test_some_and_all(client: redis.Redis) -> None:
 
 
 def test_line_ends_within(client: redis.Redis) -> None:
+    client.rpush("q", "a\nb", "c", "\n")
+    done = run("pop", "q")
+    assert done.stdout == "a\nb\nc\n\n\n"
+    words = "2 items contained newlines, and were written as several lines; use --null"
+    assert words in done.stderr
     client.rpush("q", "a\nb", "c")
     assert run("pop", "q", "--null").stdout == "a\nb\0c\0"
 

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import preloaded
 import pyarrow as pa
 import pytest
 import redis
-from command_line import PROGRAM, invoke
+from command_line import invoke
 from peak import PEAK
 
 import fastresp
@@ -333,18 +332,6 @@ def test_large_list_in_little_memory(client: redis.Redis, tmp_path: Path) -> Non
     assert done.returncode == Exit.OK, done.stderr
     assert path.stat().st_size > 100_000_000
     assert int(done.stderr.split()[-1]) < 200_000
-
-
-def test_pop_is_the_inverse_of_a_load_of_lines(client: redis.Redis) -> None:
-    """One item per line; items with newlines are reported, and --null separates them."""
-    client.rpush("q", "a", "", " b ", "ü")
-    done = preloaded.run([*PROGRAM, "pop", "q"], capture_output=True, timeout=200)
-    assert done.stdout == "a\n\n b \nü\n".encode()
-    client.rpush("q", "a\nb", "c", "\n")
-    done = preloaded.run([*PROGRAM, "pop", "q"], capture_output=True, timeout=200)
-    assert done.stdout == b"a\nb\nc\n\n\n"
-    words = b"2 items contained newlines, and were written as several lines; use --null"
-    assert words in done.stderr
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])

@@ -28,9 +28,7 @@ from fastresp import (
     TransportError,
     TransportTimeout,
 )
-from fastresp.outcome import (
-    errors,
-)
+from fastresp.outcome import errors
 
 REPORT = Report("redis-cli", rows=3, commands=3, replies=2, failed=1, bytes_sent=99, seconds=0.5)
 
@@ -115,12 +113,6 @@ def test_pickle_and_copy(error: Any, attributes: dict[str, Any], text: str) -> N
         assert other.args == error.args
 
 
-def test_notes_survive() -> None:
-    error = TransportError("words", REPORT)
-    error.add_note("and a note")
-    assert pickle.loads(pickle.dumps(error)).__notes__ == ["and a note"]
-
-
 @pytest.mark.parametrize(
     ("cls", "bases"),
     [
@@ -139,16 +131,6 @@ def test_hierarchy(cls: type[Exception], bases: tuple[type[Exception], ...]) -> 
         assert issubclass(cls, base)
     assert not issubclass(cls, RuntimeError)
     assert issubclass(cls, TransportError) == issubclass(cls, OSError)
-
-
-def test_real_errors_survive_pickle() -> None:
-    with pytest.raises(EncodeError) as encode:
-        fastresp.pack_many([("SET", 1), ("SET", None)])
-    with pytest.raises(TemplateError) as template:
-        list(fastresp.Writer(fastresp.Template("SET {a}")).chunks([{"b": 1}]))
-    for caught in (encode, template):
-        other = pickle.loads(pickle.dumps(caught.value))
-        assert (str(other), vars(other)) == (str(caught.value), vars(caught.value))
 
 
 def test_empty_report() -> None:

@@ -69,11 +69,11 @@ def test_pickle_keeps_everything(error: fastresp.FastrespError, changed: bool) -
 
 
 def test_pickle_keeps_raised_errors(tmp_path: Path) -> None:
-    """The same for errors of loads."""
-    with pytest.raises(fastresp.EncodeError) as caught:
-        fastresp.dump([{"a": None}], "SET {a} 1", tmp_path / "x")
-    found = pickle.loads(pickle.dumps(caught.value))
-    assert (str(found), found.row, found.hints) == (str(caught.value), 0, caught.value.hints)
+    for row, kind in (({"a": None}, fastresp.EncodeError), ({"b": 1}, fastresp.TemplateError)):
+        with pytest.raises(kind) as caught:
+            fastresp.dump([row], "SET {a} 1", tmp_path / "x")
+        found, error = pickle.loads(pickle.dumps(caught.value)), caught.value
+        assert (str(found), vars(found), found.hints) == (str(error), vars(error), error.hints)
 
 
 def test_repr_is_the_text() -> None:
