@@ -64,7 +64,7 @@ UNUSED = ("numpy", "pandas")
 
 
 def _printing_option(
-    name: str, metavar: str | None, text: str, output: Callable[[str], str], **settings: Any
+    usage: str, text: str, output: Callable[[str], str], **settings: Any
 ) -> Callable[..., Any]:
     """Return a decorator for an option that prints ``output(value)``, and exits."""
 
@@ -74,12 +74,10 @@ def _printing_option(
             ctx.exit()
 
     settings |= {"is_eager": True, "expose_value": False, "callback": callback}
-    return option(name, metavar, text, **settings)
+    return option(usage, text, **settings)
 
 
-_shell_option = partial(
-    _printing_option, metavar="[SHELL]", is_flag=False, flag_value="", show_default="`$SHELL`"
-)
+_shell_option = partial(_printing_option, is_flag=False, flag_value="", show_default="`$SHELL`")
 
 
 def _version(_: str) -> str:
@@ -131,17 +129,15 @@ def _install_completion(shell: str) -> str:
     help=HELP,
     no_args_is_help=True,
 )
-@_printing_option("--version", None, "Show the version.", _version)
-@option("--traceback", None, "Show a Python traceback after a failure.")
+@_printing_option("--version", "Show the version.", _version)
+@option("--traceback", "Show a Python traceback after a failure.")
 @_shell_option(
-    "--install-completion",
-    text="Install tab completion for SHELL.",
-    output=_install_completion,
+    "--install-completion [SHELL]", "Install tab completion for SHELL.", _install_completion
 )
 @_shell_option(
-    "--show-completion",
-    text="Print the completion script for `bash`, `zsh` or `fish`.",
-    output=_completion_script,
+    "--show-completion [SHELL]",
+    "Print the completion script for `bash`, `zsh` or `fish`.",
+    _completion_script,
 )
 def app(traceback: bool) -> None:
     """Store the options that all commands share."""

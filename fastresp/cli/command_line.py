@@ -261,17 +261,20 @@ def argument(name: str, metavar: str, text: str, **settings: Any) -> Decorator:
     return click.argument(name, cls=Argument, metavar=metavar, help=text, **settings)
 
 
-def option(names: str, metavar: str | None, text: str, **settings: Any) -> Decorator:
+def option(usage: str, text: str, *, name: str | None = None, **settings: Any) -> Decorator:
     """Return a decorator that adds an option to a command.
 
     Args:
-        names: the names of the option and, if it differs, the name of the parameter, separated by
-            spaces.
-        metavar: the value in the help; None for a flag.
+        usage: the names of the option, and its value unless it is a flag, as in
+            ``"--output -o FILE"``.
         text: the help.
+        name: the name of the parameter; None if it is that of the option.
     """
-    settings |= {"is_flag": True} if metavar is None else {"metavar": metavar}
-    return click.option(*names.split(), cls=Option, help=text, **settings)
+    words = usage.split()
+    names = [each for each in words if each.startswith("-")]
+    settings |= {"is_flag": True} if names == words else {"metavar": words[-1]}
+    parameter = () if name is None else (name,)
+    return click.option(*names, *parameter, cls=Option, help=text, **settings)
 
 
 def together(*options: Decorator) -> Decorator:

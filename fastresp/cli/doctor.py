@@ -48,9 +48,9 @@ Row: TypeAlias = tuple[str, str, str]
 @command("doctor")
 @argument("url", "[URL]", "The server, as for `--server`.", required=False)
 @option(
-    "--watch seconds",
-    "S",
+    "--watch S",
     "Watch normal use for S seconds; send no test commands.",
+    name="seconds",
     type=click.FloatRange(min=0.5),
 )
 @options.as_json

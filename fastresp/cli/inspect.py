@@ -37,10 +37,10 @@ p.fault { color: #c6302b; font-weight: 600 }
 
 @command("inspect")
 @argument("file", "FILE", "An RDB file, or `-` for stdin.")
-@option("--match", "P", "Count only keys that match this pattern, such as `'user:*'`.")
-@option("--depth", "N", "Number of parts in a prefix, each up to a colon.", type=COUNT, default=1)
-@option("--html", "FILE", "Write a self-contained HTML page.", type=FILE)
-@option("--json as_json", None, "Print JSON.")
+@option("--match P", "Count only keys that match this pattern, such as `'user:*'`.")
+@option("--depth N", "Number of parts in a prefix, each up to a colon.", type=COUNT, default=1)
+@option("--html FILE", "Write a self-contained HTML page.", type=FILE)
+@option("--json", "Print JSON.", name="as_json")
 def inspect(file: str, match: str | None, depth: int, html: Path | None, as_json: bool) -> None:
     """Show what an RDB file contains: keys and bytes by type, prefix and expiry.
 

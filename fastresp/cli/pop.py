@@ -24,24 +24,19 @@ PIPE_BYTES = 65_536
 
 @command("pop")
 @argument("key", "KEY", "Key of the list.")
-@option("--count -n", "N", "Pop at most N items.", type=click.IntRange(min=0), show_default="all")
+@option("--count -n N", "Pop at most N items.", type=click.IntRange(min=0), show_default="all")
 @option(
-    "--order",
-    "ORDER",
+    "--order ORDER",
     "`fifo` pops from the left end, `lifo` from the right.",
     type=click.Choice(["fifo", "lifo"]),
     default="fifo",
 )
 @option(
-    "--block",
-    "S",
-    "Wait up to S seconds for more items.",
-    type=click.FloatRange(min=0.0),
-    default=0.0,
+    "--block S", "Wait up to S seconds for more items.", type=click.FloatRange(min=0.0), default=0.0
 )
-@option("--null -0", None, "End each item with a NUL byte, not a newline.")
+@option("--null -0", "End each item with a NUL byte, not a newline.")
 @option(
-    "--lease", "S", "Lease of each batch, in seconds.", type=click.FloatRange(min=0.1), default=30.0
+    "--lease S", "Lease of each batch, in seconds.", type=click.FloatRange(min=0.1), default=30.0
 )
 @options.server
 @options.timeout

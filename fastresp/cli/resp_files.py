@@ -37,7 +37,7 @@ NAMES_SHOWN = 20
 @command("dump")
 @options.source
 @options.templates
-@option("--output -o", "FILE", "Write to FILE instead of stdout.", type=FILE)
+@option("--output -o FILE", "Write to FILE instead of stdout.", type=FILE)
 @options.formats
 @options.rdb_version
 @options.rows

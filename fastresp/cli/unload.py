@@ -55,38 +55,34 @@ JSON_ROWS = 1024
     required=False,
     type=FILE,
 )
-@option("--match", "P", "The pattern of keys in an RDB file.", show_default="all keys")
-@option("--db", "N", "The database of an RDB file.", type=click.IntRange(min=0), show_default="`0`")
+@option("--match P", "The pattern of keys in an RDB file.", show_default="all keys")
+@option("--db N", "The database of an RDB file.", type=click.IntRange(min=0), show_default="`0`")
 @option(
-    "--type",
-    "TYPE",
+    "--type TYPE",
     "`hash`, `string`, `set`, `zset`, `list`, `stream` or `json`.",
     type=click.Choice(["hash", "string", "set", "zset", "list", "stream", "json"]),
     show_default="`hash`; for a single key, its own type",
 )
 @option(
-    "--fields",
-    "F,G",
+    "--fields F,G",
     "Fields to write, separated by commas; can be repeated.",
     multiple=True,
     show_default="all, found by a first scan",
 )
 @option(
-    "--ttl",
-    "[NAME]",
+    "--ttl [NAME]",
     "Add a column, NAME or `expires_at`: when the key expires, in UTC; null if it does not.",
     is_flag=False,
     flag_value=EXPIRES_AT,
 )
-@option("--output -o", "FILE", "Write to FILE; its extension sets the format.", type=FILE)
+@option("--output -o FILE", "Write to FILE; its extension sets the format.", type=FILE)
 @option(
-    "--format",
-    "F",
+    "--format F",
     "`csv`, `jsonl` or `parquet`; overrides the file extension.",
     type=click.Choice(FORMATS),
 )
-@option("--binary", "F,G", "Columns that can contain any bytes; `'*'` for all.", multiple=True)
-@option("--json as_json", None, "Print a JSON summary; on stderr if rows go to stdout.")
+@option("--binary F,G", "Columns that can contain any bytes; `'*'` for all.", multiple=True)
+@option("--json", "Print a JSON summary; on stderr if rows go to stdout.", name="as_json")
 @options.server
 @options.timeout
 def unload(

@@ -71,9 +71,7 @@ HOW = {
     "The command for each row, such as `'HSET user:{id} {**}'`.",
     required=False,
 )
-@option(
-    "--commands", "N", "Number of LPUSH commands to load.", type=COUNT, show_default="1,000,000"
-)
+@option("--commands N", "Number of LPUSH commands to load.", type=COUNT, show_default="1,000,000")
 def demo(source: Path | None, template: str | None, commands: int | None) -> None:
     """Compare ways to load data on a temporary server.
 
