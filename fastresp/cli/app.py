@@ -32,9 +32,7 @@ COMMANDS = {
     "load": Listed(LOAD, "load:load", "Load a file into a server: one or more commands per row."),
     "send": Listed(LOAD, "load:send", "Send a RESP file, such as one written by fastresp dump."),
     "verify": Listed(
-        LOAD,
-        "verify:verify_command",
-        "Compare a server with the file that was loaded into it.",
+        LOAD, "verify:verify_command", "Compare a server with the file that was loaded into it."
     ),
     "copy": Listed(
         COPY,

@@ -72,12 +72,7 @@ class LoadFlags:
 @options.verify
 @options.checkpoints
 @options.reporting
-def load(
-    source: str,
-    templates: tuple[str, ...],
-    from_rejects: bool,
-    **values: Any,
-) -> None:
+def load(source: str, templates: tuple[str, ...], from_rejects: bool, **values: Any) -> None:
     """Load a file into a server: one or more commands per row.
 
     fastresp load users.csv "HSET user:{id} {**}" --server redis://db:6379/0

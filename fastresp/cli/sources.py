@@ -54,11 +54,7 @@ def fields_of(kind: type[Any], values: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def opened(
-    source: str,
-    options: SourceOptions,
-    templates: Sequence[str] = (),
-    *,
-    dry_run: bool = False,
+    source: str, options: SourceOptions, templates: Sequence[str] = (), *, dry_run: bool = False
 ) -> Iterator[Any]:
     """Open the source of a command line for the block.
 

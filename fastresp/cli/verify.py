@@ -8,12 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..encode.template import Template
-from ..load.verifying.report import (
-    Difference,
-    DifferenceTarget,
-    VerifyReport,
-    difference_line,
-)
+from ..load.verifying.report import Difference, DifferenceTarget, VerifyReport, difference_line
 from ..load.verifying.verify import VerifyOptions, verify
 from ..server.options import Nulls
 from ..sources.blocking import write_all
@@ -55,12 +50,7 @@ STDOUT = Path("-")
 @options.log
 @options.as_json
 def verify_command(
-    source: str,
-    templates: tuple[str, ...],
-    nulls: Nulls,
-    log: str,
-    as_json: bool,
-    **values: Any,
+    source: str, templates: tuple[str, ...], nulls: Nulls, log: str, as_json: bool, **values: Any
 ) -> None:
     """Compare a server with the file that was loaded into it.
 

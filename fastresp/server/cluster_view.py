@@ -57,10 +57,7 @@ class ClusterView:
     """
 
     def __init__(
-        self,
-        server: Server,
-        topology: Topology | None = None,
-        processes: Processes | None = None,
+        self, server: Server, topology: Topology | None = None, processes: Processes | None = None
     ) -> None:
         self.server = server
         self.topology: Topology | None = None

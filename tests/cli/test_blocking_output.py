@@ -74,8 +74,7 @@ def test_pop(unbuffered: str, client: redis.Redis) -> None:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
-    ("kind", "unbuffered"),
-    [("csv", ""), ("jsonl", "1"), slow("csv", "1"), slow("jsonl", "")],
+    ("kind", "unbuffered"), [("csv", ""), ("jsonl", "1"), slow("csv", "1"), slow("jsonl", "")]
 )
 def test_unload(kind: str, unbuffered: str, client: redis.Redis) -> None:
     fastresp.mass_insert(({"id": i, "name": "x" * 90} for i in range(4000)), HSET)
@@ -142,12 +141,7 @@ def test_output_that_becomes_non_blocking(client: redis.Redis) -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("output", "unbuffered"),
-    [
-        ("/dev/full", ""),
-        ("closed reader", "1"),
-        slow("/dev/full", "1"),
-        slow("closed reader", ""),
-    ],
+    [("/dev/full", ""), ("closed reader", "1"), slow("/dev/full", "1"), slow("closed reader", "")],
 )
 def test_output_that_fails(output: str, unbuffered: str, client: redis.Redis) -> None:
     """Items that were not written are still in the list, and the exit code is not 0."""

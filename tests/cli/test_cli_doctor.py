@@ -286,8 +286,7 @@ print(interrupted)
 
 @pytest.mark.few(0)
 @pytest.mark.parametrize(
-    "count",
-    [8, pytest.param(150, marks=[pytest.mark.long, pytest.mark.timeout(900)])],
+    "count", [8, pytest.param(150, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
 )
 def test_interrupted_at_random(start_server: Callable[..., LocalServer], count: int) -> None:
     """Whenever it is interrupted, no key of the doctor stays in the server."""

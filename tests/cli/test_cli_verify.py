@@ -182,11 +182,7 @@ def test_standard_input(users: Path) -> None:
     ],
 )
 def test_failures(
-    command: str,
-    code: Exit,
-    words: str,
-    users: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    command: str, code: Exit, words: str, users: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(users.parent)
     done = invoke(*(word.replace(".k", " k").replace("k.", "k ") for word in command.split()))

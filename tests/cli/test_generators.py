@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastresp
-from fastresp.cli.demo.methods import (
-    AS_LISTED,
-    CHUNK_BYTES,
-    GENERATORS,
-    PAYLOAD,
-    chunks,
-)
+from fastresp.cli.demo.methods import AS_LISTED, CHUNK_BYTES, GENERATORS, PAYLOAD, chunks
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))  # UTF-8 has no lone surrogates
 COMMANDS = [

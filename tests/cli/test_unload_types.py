@@ -144,11 +144,7 @@ def test_all_fields(client: redis.Redis, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("field", "words"),
-    [
-        ("id", "'user:{key_id}'"),
-        (b"\xff", "whose name is not UTF-8"),
-        ("a\0b", "allows no NUL"),
-    ],
+    [("id", "'user:{key_id}'"), (b"\xff", "whose name is not UTF-8"), ("a\0b", "allows no NUL")],
 )
 def test_fields_that_cannot_be_columns(field: Any, words: str, client: redis.Redis) -> None:
     client.hset("k:1", field, "x")

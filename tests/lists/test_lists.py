@@ -245,11 +245,7 @@ with fastresp.ListBuffer(key, server=url, delivery=delivery, lease=1.0, batch=20
 @pytest.mark.few(0)
 @pytest.mark.parametrize(
     "seconds",
-    [
-        2,
-        pytest.param(5, marks=pytest.mark.slow),
-        pytest.param(30, marks=pytest.mark.long),
-    ],
+    [2, pytest.param(5, marks=pytest.mark.slow), pytest.param(30, marks=pytest.mark.long)],
 )
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_killed_consumers(

@@ -170,11 +170,7 @@ def test_report_shows_the_most_common_errors() -> None:
     for text in texts:
         report.count_error(text)
     lines = str(report).splitlines()
-    assert lines[1:4] == [
-        "50 replies, 17 errors",
-        "    12 x ERR, such as: ERR a",
-        "     5 x OOM b",
-    ]
+    assert lines[1:4] == ["50 replies, 17 errors", "    12 x ERR, such as: ERR a", "     5 x OOM b"]
     assert len(lines) == 5
     assert lines[-1].endswith("transport='socket' can")
 

@@ -75,11 +75,7 @@ def test_flat_options_without_their_owner(flat: dict[str, Any], message: str) ->
     ("hint", "python", "flat"),
     [
         (Hint("resume", True), "checkpoint=Checkpoint(..., resume=True)", "resume=True"),
-        (
-            Hint("source_id", ...),
-            "checkpoint=Checkpoint(..., source_id=)",
-            "source_id=",
-        ),
+        (Hint("source_id", ...), "checkpoint=Checkpoint(..., source_id=)", "source_id="),
         (Hint("exists", "skip"), "mode=Serialize(exists='skip')", "exists='skip'"),
         (Hint("max_payload_bytes"), "max_bytes", "max_payload_bytes"),
         (Hint("nulls", "skip", "with"), "with nulls='skip'", "with nulls='skip'"),

@@ -159,10 +159,7 @@ class PlainCli:
     @contextmanager
     def _running(self, stdin: int | IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
         """Run redis-cli during the block, then wait until it ends; kill it after STUCK_S."""
-        with (
-            needed_for(f"{self.program} can't be started"),
-            open(self.output, "wb") as output,
-        ):
+        with needed_for(f"{self.program} can't be started"), open(self.output, "wb") as output:
             process = subprocess.Popen(
                 self.command, stdin=stdin, stdout=output, stderr=output, process_group=0
             )
