@@ -69,7 +69,7 @@ def copy(source: str, target: str, log: str, yes: bool, as_json: bool, **values:
         if kept is not None:
             end.resuming = f"--resume{' instead of --checkpoint-clear' * kept.clear}"
         logger = lines and lines.of(None, target)
-        # No progress bar over a question.
+        # A progress bar would overwrite the question.
         progress = None if callable(arguments["delete"]) else progress_of(as_json, logger)
         end.report = copy_keys(source, target, progress=progress, **arguments)
         plan = end.report.plan

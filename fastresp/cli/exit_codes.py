@@ -81,8 +81,6 @@ def say(text: str, *, failed: bool = False) -> None:
     if CommonOptions.log is not None:
         CommonOptions.log(text, failed)
         return
-    if sys.stderr is None:
-        return
     from ..outcome.messages import visible  # not at the start: --help does not need it
 
     prefix = "fastresp: " if failed else ""
@@ -116,7 +114,7 @@ def end_in_order() -> Iterator[None]:
     try:
         yield
     finally:
-        # Now only the report must be printed, and a blocked reader could delay this forever.
+        # From now on, only the report is printed, which a blocked reader could delay forever.
         for number in ours:
             signal.signal(number, _end)
 

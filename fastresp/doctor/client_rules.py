@@ -47,8 +47,8 @@ MIN_CONNECTIONS = 20
 MIN_CONNECTIONS_PER_S = 2.0
 # Minimum number of commands to judge how commands are sent.
 MIN_COMMANDS = 100
-# Minimum share of time that the busiest connection waits for replies. Below it, pipelines gain
-# little.
+# Minimum share of time that the busiest connection waits for replies. Below this share, pipelines
+# gain little.
 MIN_WAIT_SHARE = 0.3
 # Maximum plausible estimate of the share of time that a connection waits. The estimate may exceed
 # 1, since a PING may take 4 times as long as a client's command (measured on a busy machine). Above

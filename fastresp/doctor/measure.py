@@ -317,7 +317,7 @@ def _read_list(server: Server, scratch: ScratchKeys) -> float:
     with _link(server) as link, _client(server) as client:
         scratch.fill_list(link)
         lines = ("LRANGE", scratch.list_key, 0, -1)
-        # With redis-py's own client, since our connections do not have redis-py's parser.
+        # Use redis-py's own client, since our connections do not have redis-py's parser.
         return rate_of(lambda: client.execute_command(*lines), LIST_ITEMS, 20_000)
 
 

@@ -72,10 +72,10 @@ redis.call('HSET', KEYS[3], ARGV[2], ARGV[1])
 redis.call('SET', KEYS[4], 1, 'PX', ARGV[3])
 return left"""
 # Put a consumer's items back where they were popped. ARGV: '', the consumer, '0' to do so only if
-# the lease has expired, whether the items were popped from the left, and the total number of items
-# returned to the caller, or ''. With a total, the consumer keeps the returned items that are not
-# acknowledged, and the script replies with the total of acknowledged items. With '', the consumer
-# keeps no items and is deleted, and the script replies with the number of items put back.
+# the lease has expired, whether the items were popped from the left, and a total: the number of
+# items returned to the caller, or ''. With a number, the consumer keeps the returned items that are
+# not acknowledged, and the script replies with the total of acknowledged items. With '', the
+# consumer keeps no items and is deleted, and the script replies with the number of items put back.
 PUT_BACK = f"""\
 {ACKNOWLEDGED}if ARGV[3] == '0' and redis.call('EXISTS', KEYS[4]) == 1 then return 0 end
 local keep, acknowledged = 0, nil
@@ -173,7 +173,7 @@ def checked_count(n: object) -> int:
 
 def run(script: str, settings: Settings, name: str, first: object, *others: object) -> Arguments:
     """Return the command that runs a script for a consumer, whose name is the second of ARGV."""
-    # The whole script each time: it is small compared to the items, and avoids NOSCRIPT.
+    # Send the whole script: it is small compared to the items, and EVAL avoids NOSCRIPT.
     return ("EVAL", script, 4, *keys_of(settings, name), first, name, *others)
 
 

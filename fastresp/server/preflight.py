@@ -29,7 +29,7 @@ OF_A_CONNECTION = commands_with("multi", "end", "watch", "connection", "client")
 # Commands that are not queued after MULTI. They run immediately or end the transaction. EVALSHA is
 # also excluded, since it is checked when scripts are loaded.
 NOT_QUEUED = {name.encode() for name in OF_A_CONNECTION | {"QUIT", "RESET", "HELLO", "EVALSHA"}}
-# The placeholder for each value. So ACL rules for keys are not checked in advance.
+# The placeholder for each value, because of which ACL rules for keys are not checked in advance.
 VALUE = b"1"
 
 
