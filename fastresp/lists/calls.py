@@ -205,7 +205,7 @@ class Calls:
                 with suppress(TransportError) if lost else nullcontext():
                     yield from self.call(self.delivery.ending, wait=not lost)
         except BaseException as error:
-            self._note_what_is_left(error)
+            self._note_kept_items(error)
             if after is None or not isinstance(error, FastrespError):
                 raise
             after.add_note(f"fastresp: {error}")
@@ -218,7 +218,7 @@ class Calls:
             self.popped.delivered = 0  # over a new connection, all items are put back
         return is_open or bool(self.popped or self.delivery.name)
 
-    def _note_what_is_left(self, error: BaseException) -> None:
+    def _note_kept_items(self, error: BaseException) -> None:
         """Add notes to an exception that say which items could not be put back."""
         if self.popped:
             error.add_note(

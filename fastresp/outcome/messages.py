@@ -131,8 +131,8 @@ class Message(str):
         """The options that the message names."""
         return [part for part in self._parts if isinstance(part, Hint)]
 
-    def worded(self, option_words: Callable[[Hint], str], python: bool = False) -> str:
-        """Return the text with options as ``option_words`` names them.
+    def worded(self, option_text: Callable[[Hint], str], python: bool = False) -> str:
+        """Return the text, with ``option_text(hint)`` in place of each option.
 
         Args:
             python: whether to keep the InPython parts.
@@ -140,7 +140,7 @@ class Message(str):
         texts = []
         for part in self._parts:
             if isinstance(part, Hint):
-                texts.append(option_words(part))
+                texts.append(option_text(part))
             elif python or not isinstance(part, InPython):
                 texts.append(part)
         return "".join(texts)

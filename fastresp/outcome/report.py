@@ -288,7 +288,7 @@ class Report(Displayed):
 
     @property
     def message(self) -> Message:
-        """The report as text, in which options can be renamed."""
+        """The report as a Message, whose option names other interfaces replace."""
         if self.plan is not None:
             return Message(self.plan.message)
         several = f", {self.connections} connections" if self.connections > 1 else ""

@@ -19,8 +19,8 @@ from .preflight import Rejection, Requirements, preflight
 from .reply_parser import fields_of, parse_info, texts_of
 
 __all__ = [
-    "Answers", "ClosedAt", "ask", "ask_topology", "is_clustered", "primary_down",
-    "replica_advice", "tell_unknown",
+    "Answers", "ClosedAt", "ask", "ask_topology", "is_clustered", "log_unknown", "primary_down",
+    "replica_advice",
 ]  # fmt: skip
 
 # The minimum proto-max-bulk-len of a server. Source: config.c.
@@ -259,7 +259,7 @@ def _listens(host: str, port: str) -> bool:
     return True
 
 
-def tell_unknown(address: str, unknown: Collection[str]) -> None:
+def log_unknown(address: str, unknown: Collection[str]) -> None:
     """Log which commands a server does not answer, and the consequences."""
     import logging
 

@@ -18,7 +18,7 @@ from redis.retry import Retry
 
 from ..outcome.errors import FastrespError, TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
-from .answers import Answers, ClosedAt, ask, tell_unknown
+from .answers import Answers, ClosedAt, ask, log_unknown
 from .cluster import Redirect, Remap, redirect_of
 from .connection_setup import (
     check_alive,
@@ -106,7 +106,7 @@ class Server:
     announced: bool
     # All copies of a Server share these sets.
     _unanswered: set[str]  # commands at which a proxy closed the connection
-    _told: set[str]  # commands that were logged as unanswered
+    _logged: set[str]  # commands that were logged as unanswered
 
     def __init__(self, server: ServerLike = None, requirements: Requirements = NOTHING) -> None:
         pool = pool_of(server, nodes=requirements.nodes or requirements.follow_redirects)
@@ -117,7 +117,7 @@ class Server:
         }
         vars(self).update(
             connection_class=pool.connection_class, settings=settings, requirements=requirements,
-            remap=getattr(pool, "remap", None), announced=False, _unanswered=set(), _told=set(),
+            remap=getattr(pool, "remap", None), announced=False, _unanswered=set(), _logged=set(),
         )  # fmt: skip
 
     def changed(self, **attributes: Any) -> Server:
@@ -332,9 +332,9 @@ class Server:
                 answers = ask(connection, address, self.requirements, self.remap, self._unanswered)
                 self._mark(connection)
                 check_surplus(connection, address)
-            if "INFO" in answers.unknown and not self._told:
-                self._told.update(answers.unknown)
-                tell_unknown(address, answers.unknown)
+            if "INFO" in answers.unknown and not self._logged:
+                self._logged.update(answers.unknown)
+                log_unknown(address, answers.unknown)
             return connection, answers
         except ClosedAt as closed:
             connection.disconnect()

@@ -15,10 +15,7 @@ from fastresp.cli.exit_codes import Exit
 from fastresp.lists import ListBuffer
 from fastresp.server.local_server import LocalServer
 
-
-@pytest.fixture(autouse=True)
-def _url(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REDIS_URL", server.url)
+pytestmark = pytest.mark.usefixtures("server", "url_in_environment")
 
 
 def test_some_and_all(client: redis.Redis) -> None:

@@ -18,12 +18,9 @@ from command_line import PROGRAM, invoke
 from fastresp.cli.exit_codes import Exit
 from fastresp.server.local_server import LocalServer
 
+pytestmark = pytest.mark.usefixtures("server", "url_in_environment")
+
 TEMPLATE = "HSET user:{id} {**}"
-
-
-@pytest.fixture(autouse=True)
-def _url(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REDIS_URL", server.url)
 
 
 @pytest.fixture

@@ -26,16 +26,13 @@ from fastresp.cli.exit_codes import Exit
 from fastresp.cli.unload import write_json_lines
 from fastresp.server.local_server import LocalServer
 
+pytestmark = pytest.mark.usefixtures("server", "url_in_environment")
+
 HSET = "HSET user:{id} {**}"
 TEXTS = [
     "Ann", "", None, 'say "hi"', "a,b;c\td", "line\nline\r\nline\r", "Zoë 😀", "'", "\\n", " x ",
     "null", "NaN", "00123", "1.10", "{}", "\0", "x" * 10_000,
 ]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _url(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REDIS_URL", server.url)
 
 
 def users() -> list[dict[str, Any]]:

@@ -23,6 +23,8 @@ from fastresp.replies.unload import FIRST_ENTRIES, Entries
 from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import Server
 
+pytestmark = pytest.mark.usefixtures("server", "url_in_environment")
+
 TEXTS = [
     "Ann",
     "",
@@ -42,11 +44,6 @@ LOADS = {
     "list": "RPUSH {key} {item}",
 }
 MANY = 3 * FIRST_ENTRIES + 7
-
-
-@pytest.fixture(autouse=True)
-def _url(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REDIS_URL", server.url)
 
 
 def fill(client: redis.Redis, kind: str) -> None:
