@@ -250,12 +250,10 @@ class AtMostOnce:
     def popping(self, n: int) -> Steps[None]:
         """Pop until n items are stored, or the list is empty."""
         yield from self.draining()
-        requested = self._requests
-        wanted = n - len(self.popped)
+        wanted: float = n - len(self.popped)
         while True:
-            while wanted > 0 and not self._exhausted and len(requested) < self._depth:
-                wanted -= self._add_request(min(wanted, self.settings.batch))
-            if not requested:
+            wanted = self._add_requests(wanted)
+            if not self._requests:
                 break
             wanted += yield from self._next_items()
         self._exhausted = False
@@ -267,9 +265,7 @@ class AtMostOnce:
             most: maximum number of items to request; None also prefetches items for later calls.
         """
         while not self.popped:
-            left = math.inf if most is None else most - sum(self._requests)
-            while left > 0 and not self._exhausted and len(self._requests) < self._depth:
-                left -= self._add_request(int(min(left, self.settings.batch)))
+            self._add_requests(math.inf if most is None else most - sum(self._requests))
             if not self._requests:
                 self._exhausted = False
                 return False
@@ -364,11 +360,14 @@ class AtMostOnce:
         self._exhausted = False
         self.popped.split_all()
 
-    def _add_request(self, most: int) -> int:
-        """Request ``most`` items, and remember the request; return ``most``."""
-        self._send_request(most)
-        self._requests.append(most)
-        return most
+    def _add_requests(self, wanted: float) -> float:
+        """Request items until enough requests are in flight; return how many remain to request."""
+        while wanted > 0 and not self._exhausted and len(self._requests) < self._depth:
+            n = int(min(wanted, self.settings.batch))
+            self._send_request(n)
+            self._requests.append(n)
+            wanted -= n
+        return wanted
 
     def _send_request(self, n: int) -> None:
         """Request n items; reuse the encoded last request if it was for n items."""
