@@ -325,7 +325,7 @@ class Report(Displayed):
             (self.nulls_skipped, "null", "left out"),
             (self.existing, "command", "skipped because the key exists"),
             (self.gone, "key", "deleted or expired before reading"),
-            (self.deleted, "key", "deleted, which the source lacks"),
+            (self.deleted, "key", "deleted: not in the source"),
             (self.unchanged, "key", "unchanged"),
             (self.converted, "value", "converted for the target"),
         ):
