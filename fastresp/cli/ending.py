@@ -59,7 +59,7 @@ class Ending:
         resuming: the options with which the load can be resumed; empty without a checkpoint.
     """
 
-    def __init__(self, as_json: bool, log: JsonLog | None = None) -> None:
+    def __init__(self, as_json: bool, log: JsonLog | None) -> None:
         self.as_json = as_json
         self.log = log
         self.traceback = ""

@@ -78,8 +78,8 @@ def ask(
     connection: Any,
     address: str,
     requirements: Requirements,
-    remap: Remap = None,
-    without: Collection[str] = (),
+    remap: Remap,
+    without: Collection[str],
 ) -> Answers:
     """Check whether a server meets the requirements, and ask for its version and settings.
 
@@ -207,7 +207,7 @@ def _clustered(connection: Any, info: dict[str, str] | None, *, send_hello: bool
     return False
 
 
-def ask_topology(connection: Any, address: str, remap: Remap = None) -> Topology:
+def ask_topology(connection: Any, address: str, remap: Remap) -> Topology:
     """Return the topology that a cluster node reports; arguments and errors as ``ask()``."""
     try:
         slots = call(connection, "CLUSTER", "SLOTS")

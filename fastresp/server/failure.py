@@ -34,7 +34,7 @@ CLIENT_CERTIFICATE = re.compile(
 
 
 def failure(
-    error: Exception, address: str, settings: dict[str, Any], *, tls: bool, announced: bool = False
+    error: Exception, address: str, settings: dict[str, Any], *, tls: bool, announced: bool
 ) -> TransportError:
     """Return the exception for a server that can't be used, with advice.
 

@@ -120,7 +120,7 @@ def _check(option: str, value: object, valid: bool, requirement: str) -> None:
 
 def _check_counts(**limits: int | None) -> None:
     for option, value in limits.items():
-        _check(option, value, value is None or _is_count(value, 1), "a whole number of 1 or more")
+        _check(option, value, value is None or _is_count(value), "a whole number of 1 or more")
 
 
 def _check_flags(**flags: bool) -> None:
@@ -128,9 +128,9 @@ def _check_flags(**flags: bool) -> None:
         _check(option, value, value in (True, False), "True or False")
 
 
-def _is_count(value: object, least: int) -> bool:
-    """Return whether a value is an integer, of Python or NumPy, of at least ``least``."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+def _is_count(value: object) -> bool:
+    """Return whether a value is an integer, of Python or NumPy, of at least 1."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 @dataclass(frozen=True)
@@ -384,13 +384,13 @@ class Options:
         check_timeout(self.timeout)
         Rate.of(self.rate_limit)
         count = self.connections
-        valid = _is_count(count, 1) and count <= MAX_CONNECTIONS
+        valid = _is_count(count) and count <= MAX_CONNECTIONS
         self._check("connections", valid, f"a whole number from 1 to {MAX_CONNECTIONS}")
         self._check("retry", self.retry in RETRIES, "'never', 'idempotent' or 'always'")
-        valid = self.durable in DURABILITIES or _is_count(self.durable, 1)
+        valid = self.durable in DURABILITIES or _is_count(self.durable)
         self._check("durable", valid, "'acknowledged', 'fsync' or a number of replicas")
         self._check_transport()
-        valid = self.index_backlog is None or _is_count(self.index_backlog, 1)
+        valid = self.index_backlog is None or _is_count(self.index_backlog)
         self._check("index_backlog", valid, "a whole number of documents of 1 or more")
         _check_flags(wait_index=self.wait_index, import_source=self.import_source)
         if isinstance(self.mode, Replicate):

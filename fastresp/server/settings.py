@@ -388,7 +388,7 @@ class ClusterClient(Protocol):
 ServerLike: TypeAlias = str | Client | ClusterClient | None
 
 
-def pool_of(server: ServerLike, *, nodes: bool = False) -> Any:
+def pool_of(server: ServerLike, *, nodes: bool) -> Any:
     """Return an object with ``connection_class`` and ``connection_kwargs``, such as a pool.
 
     ``nodes``: whether a cluster client is allowed. Raises as ``Server()`` does.
