@@ -175,8 +175,8 @@ class PlainCli:
             stuck.cancel()
             end_group(process)
         if process.returncode:
-            output = self.output.read_bytes()[-500:].decode(errors="replace").strip()
-            why = output or "it printed nothing"
+            printed = self.output.read_bytes()[-500:].decode(errors="replace").strip()
+            why = printed or "it printed nothing"
             if time.monotonic() >= end:
                 why = f"it did not end within {STUCK_S:g} s, and was killed: {why}"
             raise TransportError(f"{self.program} --pipe failed: {why}")
