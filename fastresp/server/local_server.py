@@ -208,10 +208,9 @@ class LocalServer:
 
     def start(self) -> None:
         """Start or restart the server; return when it accepts connections."""
-        folder = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [self.program, *folder, "--save", "", *self.options],
+                self._command(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -224,6 +223,10 @@ class LocalServer:
                 output = output or "it printed nothing"
                 raise TransportError(f"{self.program} did not start: {output}")
             time.sleep(0.005)
+
+    def _command(self) -> list[str]:
+        folder = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
+        return [self.program, *folder, "--save", "", *self.options]
 
     def _listens(self) -> bool:
         """Return whether the server accepts connections; its socket exists even before."""
