@@ -103,7 +103,7 @@ def _handled(error: BaseException, otherwise: BaseException | None = None) -> Ba
 
     Args:
         error: an error that was raised while other errors were being handled.
-        otherwise: the user's error if ``error`` has none as a context, for example because
+        otherwise: the user's error if no context of ``error`` is the user's, for example because
             ``error`` comes from another thread.
     """
     hiding, context = error, error.__context__

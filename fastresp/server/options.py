@@ -220,7 +220,7 @@ class Replicate:
 
     @property
     def announced(self) -> tuple[str, int]:
-        """(host, port) that the server connects to; "" and 0 stand for the listening address."""
+        """(host, port) that the server connects to; "" and 0 mean the listening address."""
         return _address(self.announce)
 
 
