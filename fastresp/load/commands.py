@@ -1,4 +1,4 @@
-"""The commands of a load: their names, whether they are idempotent, options that exclude them."""
+"""The commands of a load: their names, whether they are idempotent, which options exclude them."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ class Sample:
         row_of: the row number of each command.
         size: number of bytes of the commands as RESP.
         shown: the first commands, as redis-cli would show them.
-        fault: message of the first error after the sample, or of the error for commands that can't
-            be serialised; empty if there was no error.
+        fault: message of the first error: a row after the sample can't be encoded, or a command
+            can't be serialised; empty if there was no error.
     """
 
     rows: int = 0
@@ -399,7 +399,7 @@ def busy_keys(existing: list[str], *, grouped: bool = True) -> Message:
 
 
 def full(data: str, server: str, inquiry: Inquiry, memory: int) -> list[str]:
-    """Return one message if a server lacks free memory for the load; otherwise no message."""
+    """Return a list with a message if a server lacks free memory for the load; otherwise []."""
     if not inquiry.maxmemory or inquiry.used_memory is None:
         return []
     free = inquiry.maxmemory - inquiry.used_memory

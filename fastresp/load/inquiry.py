@@ -114,8 +114,8 @@ def command_info(
     """Ask a server about commands by COMMAND INFO.
 
     Returns:
-        For each name, a CommandInfo, or None if the server does not know the command. If COMMAND
-        INFO fails, None instead of the dict.
+        A dict from name to CommandInfo, or to None if the server does not know the command. If
+        COMMAND INFO fails, None.
 
     Raises:
         TransportError: the server can't be used.
@@ -460,10 +460,7 @@ def is_for_all(command: Command) -> bool:
 
 
 def _slot_of_transaction(commands: Sequence[Command], rules: Rules) -> int:
-    """Return the slot of a transaction's first key.
-
-    OPEN if the transaction has no end, NO_KEY if it has no key.
-    """
+    """Return the slot of a transaction's first key; OPEN if it has no end, NO_KEY if no key."""
     found = NO_KEY
     for command in commands:
         slot = rules.slot(pack(*command))

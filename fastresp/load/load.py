@@ -98,7 +98,7 @@ class Feature:
         yield from ()
 
     def counted(self, report: Report) -> Report:
-        """Return the live report, or a copy with what the transport does not count."""
+        """Return the live report, or a copy with counts that the transport does not have."""
         return report
 
     def look(self, load: Load) -> Callable[[], object] | None:
@@ -151,7 +151,7 @@ class Load:
 
     @property
     def progress(self) -> Report:
-        """The live report, with what features have done besides the transport."""
+        """The live report, including the work that features do without the transport."""
         report = self.report
         for feature in self._features:
             report = feature.counted(report)
@@ -427,7 +427,7 @@ def nothing() -> Steps[None]:
 
 
 class _Sender:
-    """The connections of a load that accept chunks only while all features admit commands."""
+    """The connections of a load. They have no room while a feature admits no commands."""
 
     def __init__(self, features: Iterable[Feature], lanes: Any) -> None:
         self._features, self._lanes = features, lanes

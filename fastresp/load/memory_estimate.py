@@ -59,7 +59,7 @@ def sds_size(size: int) -> int:
 
 
 def string_size(value: bytes) -> int:
-    """Return the memory of a string value: the robj, and the sds if it is not in the robj."""
+    """Return the memory of a string value: the robj, and the sds unless the robj contains it."""
     if INTEGER.fullmatch(value):
         return ROBJ
     if len(value) <= EMBSTR_BYTES:

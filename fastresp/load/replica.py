@@ -1,4 +1,4 @@
-"""The server of a load by replication: checks, REPLICAOF, its state, and its return to a primary.
+"""The server of a load by replication: check it, make it a replica, and later a primary again.
 
 Source of the fields of INFO and of the settings: replication.c and config.c of Redis and Valkey.
 """
@@ -125,7 +125,7 @@ class Replica:
                 raise self.refusal(rejection.message, allow)
 
     def _refusals(self, info: dict[str, str]) -> Iterator[tuple[str, str]]:
-        """Yield why a load would delete or disturb something, and what to do."""
+        """Yield (reason, advice) for everything that a load would delete or disturb."""
         if info.get("cluster_enabled") == "1":
             yield "it is a node of a cluster", ""
         elif info.get("role") != "master":
@@ -200,9 +200,9 @@ class Replica:
                 time.sleep(RETRY_S)
 
     def release_now(self) -> str:
-        """Try once to make the server a primary again.
+        """Try once to make the server a primary again, while signals are delayed.
 
-        Signals are delayed meanwhile. If the server loads data, return how much it has loaded.
+        If the server still loads data, return how many bytes it has loaded; otherwise "".
         """
         with Undisturbed():
             info = self.info()

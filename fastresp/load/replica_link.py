@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReplicaLink"]
 
-# The largest command of a connection that is not accepted yet, and the number of such connections.
+# Until the server's PSYNC: maximum bytes of a command, and maximum number of connections.
 COMMAND_BYTES = 4096
 MAX_PEERS = 16
 # Milliseconds between checks for an interruption.
@@ -46,7 +46,7 @@ class Stranger(Exception):
 
 
 class Peer:
-    """A connection to our port that has not proved yet that it is from the server.
+    """A connection to our port; whether it is from the server is not known yet.
 
     A server that becomes a replica names its own replication ID in PSYNC. The ID is random, and
     only users with permission for INFO can read it.
@@ -58,7 +58,7 @@ class Peer:
         self._reader = ReplyReader(max_reply_bytes=COMMAND_BYTES)
 
     def accepted(self, replication_id: str) -> bool:
-        """Answer the commands that have arrived; return whether PSYNC was the last of them.
+        """Answer the received commands; return whether the server's PSYNC was among them.
 
         Raises:
             Stranger: the connection is closed, or not from the server.
@@ -100,7 +100,8 @@ class ReplicaLink:
         host: the address to listen on.
         port: the port; 0 for any free port.
         timeout: seconds without progress after which to give up; None to wait forever.
-        announced: the host and port that the server connects to; empty and 0 if they are the same.
+        announced: the host and port that the server connects to; "" or 0 means the host or port on
+            which this object listens.
 
     Attributes:
         host, port: the address that the server connects to.

@@ -41,9 +41,9 @@ ANSWERED_S = 5.0
 class Index:
     """The state of an index, from FT.INFO.
 
-    After FT.CREATE, the server scans existing keys in the background. RediSearch without worker
-    threads indexes other keys while it runs the commands that write them; Valkey Search queues
-    them.
+    After FT.CREATE, the server scans existing keys in the background. Valkey Search queues keys
+    that are written later; RediSearch without worker threads indexes such a key while it runs the
+    command that writes the key.
 
     Attributes:
         kind: the type of the indexed keys, ``"HASH"`` or ``"JSON"``.
@@ -129,7 +129,7 @@ class Indexes:
         self._closed = False
 
     def ask(self, wanted: Collection[str] | None = None) -> list[Index]:
-        """Return the indexes with these names, or all; close connections after a failure."""
+        """Return the indexes named in ``wanted`` (None: all). Close connections after a failure."""
         with self._lock:
             try:
                 return self._asked(wanted)
@@ -312,7 +312,7 @@ class SearchIndexes(Feature):
         return transport.made + commands <= self._admitted
 
     def finishing(self, load: Load) -> Steps[None]:
-        """Store the state of the indexes in the report; with ``wait_index``, wait for them first.
+        """With ``wait_index``, wait for the indexes; then store their state in the report.
 
         Raises:
             TransportError: ``wait_index`` is given, and the server does not return the state.

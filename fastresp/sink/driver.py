@@ -1,8 +1,7 @@
-"""What runs in an engine's driver: parse options, and announce the totals of a job to listeners.
+"""For the driver program of an engine: parse options, and pass the totals of a job to listeners.
 
-Options are passed as text. Their names are case-insensitive. A listener is a function.
-
-The job may end in another process of the driver's machine.
+Options are passed as text; their names are case-insensitive. A listener is a function of the driver
+process. The job may end in another process on the same machine.
 """
 
 from __future__ import annotations

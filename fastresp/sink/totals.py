@@ -33,8 +33,8 @@ class Totals(Displayed):
         in_doubt: number of commands that were sent, but whose replies are unknown.
         bytes_sent: number of bytes of RESP sent.
         seconds: wall time from the first byte sent to the last reply; for several tasks, the sum.
-        errors_unknown: maximum number of rows that earlier attempts sent without receiving the
-            replies. It is unknown how many of these rows failed.
+        errors_unknown: upper bound of the number of rows that earlier attempts sent without
+            receiving the replies. It is unknown how many of these rows failed.
         job_failed: whether the job failed (Spark). If so, the totals include only tasks that had
             committed.
     """

@@ -1,6 +1,6 @@
 """The base class of transports.
 
-A Chunk contains encoded whole commands. A core is a generator that waits without blocking; see
+A Chunk contains encoded whole commands. A core is a generator that yields what it waits for; see
 ``driver``.
 """
 
@@ -205,7 +205,7 @@ class Transport:
     def _writing_rest(
         self, error: BaseException, rest: Callable[[int], Iterable[Chunk]]
     ) -> Steps[None]:
-        """Send the chunks that precede a source's error; if that fails, add a note to the error."""
+        """Send the chunks before a source's error; add a note to the error if this fails."""
         try:
             self.flush()
             yield from self.wait_for_room()
@@ -225,12 +225,12 @@ class Transport:
 
     @property
     def report(self) -> Report:
-        """The live report."""
+        """The live report, with current counters."""
         raise NotImplementedError
 
     @property
     def live_report(self) -> Report:
-        """The live report, without updating the counters."""
+        """The live report; its counters may be outdated."""
         return self.report
 
     @property

@@ -31,7 +31,7 @@ Waits: TypeAlias = Sequence[tuple[Stream, Wait]]
 
 
 class Blocking(NamedTuple):
-    """Yielded by a core to call a blocking function; under asyncio it runs in a thread.
+    """Yielded by a core to call a blocking function; asyncio runs the function in a thread.
 
     If the wait is cancelled, the function still runs to the end before the cancellation
     propagates, unless ``late`` is set.
@@ -39,8 +39,8 @@ class Blocking(NamedTuple):
     Attributes:
         function: called without arguments; the core gets the result or the exception.
         interrupt: called when the wait is cancelled, to make the function end soon.
-        late: if set, a cancellation propagates immediately, and ``late`` is called with the future
-            of the function when the function ends.
+        late: if set, a cancellation propagates immediately. When the function ends, ``late`` is
+            called with its future.
     """
 
     function: Callable[[], Any]
@@ -57,8 +57,8 @@ class Pull(NamedTuple):
             thread. A cancellation does not wait for this thread; only ``asyncio.run()`` does, when
             it ends.
         meanwhile: called periodically while the function's result is awaited. If ``meanwhile``
-            returns False, the await is cancelled, and the core gets None. If it raises, the core
-            gets the exception.
+            returns False, the await is cancelled, and the core gets None. If ``meanwhile`` raises
+            an exception, the core gets the exception.
     """
 
     function: Callable[[], Any]
@@ -124,7 +124,7 @@ def stream(
 
     Args:
         steps: the core.
-        around: a context manager that is entered whenever the core runs, and left while it waits.
+        around: a context manager; it is entered whenever the core runs, and left at each wait.
         waiting: called before each wait for connections; such a wait is short. If ``waiting``
             raises, the exception is raised in the core.
         failing: called with the exception that ends the core, before it is raised.
@@ -175,7 +175,7 @@ def wrap(
         steps: the steps; closed at the end.
         ending: called at the end with the exception and the result of the steps; returns additional
             steps.
-        waiting: called with each step; must yield this step, and return the answer to it.
+        waiting: called with each step; yields the step, and returns the driver's answer.
     """
     answer: Any = None
     error: BaseException | None = None
@@ -219,7 +219,7 @@ def next_chunk(source: Source, transport: ChunkSender | None = None) -> Steps[Ch
 
 
 def send_gathered(source: Source, transport: ChunkSender) -> bool:
-    """Send the gathered rows while the source pauses; return False if the load has stopped."""
+    """Send the rows read so far while the source pauses; return False if the load has stopped."""
     gathered = source.ready()
     while gathered and transport.has_room:
         transport.add(gathered.popleft())

@@ -105,7 +105,7 @@ class ErrorPolicy:
             self._file = None
 
     def take(self, errors: list[tuple[int, bytes, int]], window: Window, report: Report) -> None:
-        """Match error replies with their commands, keep them for the report, and write rejects.
+        """Match error replies with their commands, add the errors to the report, write rejects.
 
         Args:
             errors: the index, text and nested position (see ``Window.failing()``) of each error;
@@ -248,7 +248,7 @@ class ErrorPolicy:
     def _located(
         self, index: int, text: bytes, nested: int, window: Window
     ) -> Iterator[CommandError]:
-        """Yield an exception for each command that failed with an error.
+        """Yield an exception for each command that an error reply answers.
 
         Merged commands share a reply. Without ``rejects``, arguments of large commands are omitted
         once KEPT_BYTES is used up.

@@ -28,7 +28,7 @@ FAILED = b"ERR wrong number of arguments for '%s' command"
 class ScriptFilter(Filter):
     """Resends commands whose script the server had forgotten, over the same connection.
 
-    The command counts as unsent until it is resent, after the commands that are already queued.
+    Until a command is resent, it counts as unsent. It is sent after all queued commands.
 
     Args:
         resending: decides which commands are resent.
@@ -270,7 +270,7 @@ class TransactionFilter(Filter):
         return self._named(window, index, message, nested)
 
     def _named(self, window: Window, index: int, message: bytes, nested: int) -> Error:
-        """Return the error; name the original command if an HSET replaced it and failed."""
+        """Return the error. If a failed HSET replaced a user's command, name the user's command."""
         parts = window.failing(index, nested) if nested and message == FAILED % b"hset" else ()
         for part in parts[:1]:
             held, at = window.locate(index)

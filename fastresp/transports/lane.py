@@ -152,9 +152,9 @@ class Lane(Connection):
         return paced if gate is None else min(gate, gate if paced is None else paced)
 
     def _paced(self) -> int | None:
-        """Return how many replies ``window.sent`` may reach now under the rate limit.
+        """Return the limit that the rate limit sets for ``window.sent`` now, in replies.
 
-        None if the rate limit counts bytes, or does not apply.
+        Return None if the rate limit counts bytes, or does not apply.
         """
         load = self._load
         # Refused commands wait in the ledger. Until they are resent, send without a rate limit: if

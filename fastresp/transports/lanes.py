@@ -52,7 +52,7 @@ class Lanes:
         options: the number of connections (3 MB of memory each), the timeout in seconds, and the
             rate limit for all connections together.
         resending: resends commands after NOSCRIPT; None if the template has no script.
-        start: where a load with a checkpoint starts; None for the first row, without a checkpoint.
+        start: where a load with a checkpoint starts; None if the load has no checkpoint.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Lanes:
         """Resend units of the ledger.
 
         Args:
-            units: by lane number, pairs of a unit's key in the ledger and the unit.
+            units: for each lane number, pairs (key in the ledger, unit).
         """
         self.asking = any(unit.node for pairs in units.values() for _, unit in pairs)
         for number, pairs in units.items():
@@ -326,7 +326,7 @@ class Lanes:
         return lane
 
     def _serve_only(self, lane: Lane, chunk: Chunk) -> bool:
-        """Serve only the lane of a chunk, if all other lanes can wait; return whether they can.
+        """Serve the chunk's lane; return False if the other lanes must be served too.
 
         Serving 100 lanes takes ten times as long as encoding a chunk.
         """
@@ -432,7 +432,7 @@ class Lanes:
         return True
 
     def _keep_commands(self, lane: Lane) -> bool:
-        """If allowed, keep a lost lane's commands for a new connection and return True."""
+        """Keep a lost lane's commands for a new connection; return False if this is not allowed."""
         assert lane.stream is not None
         cause = lane.stream.lost
         if self.ledger is None or self.resumable or isinstance(cause, FINAL):

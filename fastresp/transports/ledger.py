@@ -49,8 +49,8 @@ REPEATS: dict[str, Repeats] = {
     "idempotent": may_resend,
     "always": lambda units: [True] * len(units),
 }
-# The key of a unit: its lane, and a number that is unique there, such as the index of its reply.
-# So adding a unit again after an interruption changes nothing (see Refusals).
+# The key of a unit: its lane, and a number that no other unit of the lane has, such as the index of
+# the unit's reply. So adding a unit again after an interruption changes nothing (see Refusals).
 Key: TypeAlias = tuple[int, int]
 # The number under which the counts of a lost or closed lane are stored.
 COUNTS = -(1 << 62)

@@ -164,7 +164,7 @@ class Nodes:
     def _opening(self, topology: Topology) -> Steps[bool]:
         """Connect to new or lost nodes; return whether commands can be resent.
 
-        The commands of a lost node that can't be reached wait in the node's lanes.
+        If a lost node can't be reached, its commands wait in its lanes.
 
         Raises:
             TransportError: a node is new, and the load has a checkpoint.

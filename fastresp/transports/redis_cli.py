@@ -67,9 +67,9 @@ TLS_BEYOND_CLI = (
 class RedisCli(Transport):
     """Send RESP to a server through a ``redis-cli --pipe`` process, in a ``with`` statement.
 
-    ``write()`` accepts RESP: bytes in pieces of any size, or Chunks. Only whole commands are
-    sent. Leaving the block ends the process after the last whole command, waits for the
-    last reply, and completes ``report``. Error replies do not raise; they are in the report.
+    ``write()`` accepts RESP: bytes in pieces of any size, or Chunks. Only whole commands are sent.
+    Leaving the block waits for the last reply, ends the process, and completes ``report``. Error
+    replies do not raise; they are in the report.
 
     Args:
         server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL`` (default: localhost).
@@ -415,10 +415,10 @@ class RedisCli(Transport):
             self._report.errors.append(CommandError(kept))
 
     def _lost(self) -> TransportError:
-        """Wait for a redis-cli that stopped before the load was complete; return the exception.
+        """Wait until redis-cli, which has stopped reading, exits; return the exception to raise.
 
         Raises:
-            TransportTimeout: redis-cli does not end, and makes no progress for ``timeout`` seconds.
+            TransportTimeout: no progress for ``timeout`` seconds, and redis-cli still runs.
         """
         assert self._process is not None
         self._moved = time.monotonic()

@@ -139,10 +139,10 @@ class Resent(Sending):
         requests: commands to resend, and fastresp's own commands; each gets a reply.
         last: the previous chunk on the same connection, or None.
         start: the position in the source; by default, the end of the previous chunk.
-        rows: for each command, how many rows of this chunk, up to and including the command's, had
-            not been counted as sent; empty if all rows had been counted.
-        fence: if the source waits for the replies to these requests, the chunk of the source that
-            ended with them.
+        rows: for each command, how many rows of this chunk, up to and including the command's row,
+            had not been counted as sent; empty if all rows had been counted.
+        fence: the source's chunk that ended with these requests, if the source waits for their
+            replies.
 
     Attributes:
         pending: the commands to resend.

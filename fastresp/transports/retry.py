@@ -194,7 +194,7 @@ class RetryFilter(Filter):
     def _unanswered(
         self, window: Window, *, ran: bool
     ) -> Iterator[tuple[Sending, range, ResendUnit]]:
-        """Yield the chunk, the reply indexes and the unit of each unanswered unit.
+        """Yield each unanswered unit as (chunk, indexes of the unit's replies, unit).
 
         Args:
             ran: True to yield units that were sent whole, and may have run; False for the others.
@@ -214,12 +214,12 @@ class RetryFilter(Filter):
     def overtaken(self, window: Window) -> bool:
         """Return whether a command ran although an earlier command of the same key was refused.
 
-        This is harmless if the later command replaces or deletes the key, and if the refused
-        command was split from merged commands and has not been resent. The refused command is then
-        dropped, and counts as answered.
+        Return False if this is harmless: the later command replaces or deletes the key, and the
+        refused command was split from merged commands and was not resent. The refused command is
+        then dropped, and counts as answered.
 
-        Call this method once all commands are answered. If it returns False, it has dropped the
-        chunks that were kept for the check.
+        Call this method once all commands are answered. If it returns False, it has also dropped
+        the chunks that were kept for the check.
         """
         refused_keys: dict[bytes, list[int]] = {}
         for held in self._kept:

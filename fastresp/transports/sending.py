@@ -69,7 +69,8 @@ class Sending:
         first_reply: index of the first reply; merged commands share a reply.
         end_reply: index after the last reply.
         written: list of the sizes of the sent pieces; the sender appends to this list.
-        fence: the chunk whose reply the source waits for, if the reply is in this chunk; or None.
+        fence: if the source waits for the last reply to this chunk, the chunk to notify; otherwise
+            None.
         fence_refused: whether the last command of a fence will be resent.
     """
 
@@ -122,7 +123,7 @@ class Sending:
         return self._base + self.chunk.place(index)
 
     def covered_rows(self, commands: int) -> int:
-        """Return how many source rows the first ``commands`` commands cover, with skipped rows."""
+        """Return how many source rows, with skipped rows, the first ``commands`` commands cover."""
         if not commands:
             return 0
         return self._row_base + self.chunk.rows_after(commands) - self.start.row

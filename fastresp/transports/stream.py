@@ -94,7 +94,7 @@ class Stream:
         self.sink = sink
 
     def give_up(self, cause: Exception) -> None:
-        """Mark the connection as lost for a reason."""
+        """Mark the connection as lost; ``cause`` is stored in ``lost``."""
         self.lost = cause
 
     def fileno(self) -> int:
@@ -124,7 +124,7 @@ class Stream:
         return self.received > reported
 
     def wait(self, wait: Wait) -> bool:
-        """Wait for input and read it in one call; return False if this is impossible."""
+        """Wait for input and read it in one call; return False if the caller must poll instead."""
         if self._tls or wait.write or self.lost or is_patched():
             return False
         self._receive(READS_OF_WAIT, max(1, int(1000 * wait.seconds)))

@@ -97,9 +97,10 @@ class Filter:
         return None
 
     def is_settled(self, index: int) -> bool:
-        """Return whether a command is not in doubt if the connection is lost.
+        """Return whether a command would not be in doubt if the connection were lost.
 
-        ``index`` is the index of its reply, which is not acknowledged.
+        Args:
+            index: the index of the command's reply, which is not acknowledged.
         """
         return False
 
@@ -319,7 +320,7 @@ class Window:
         return min((gate for gate in gates if gate is not None), default=None)
 
     def is_settled(self, index: int) -> bool:
-        """Return whether the command of a reply is not in doubt if the connection is lost."""
+        """Return whether a command would not be in doubt if the connection were lost."""
         return any(each.is_settled(index) for each in self.filters)
 
     def add(self, chunk: Chunk, start: Position | None = None) -> None:
@@ -402,7 +403,7 @@ class Window:
         raise LookupError(f"reply {index:,} answers nothing in flight")
 
     def note_error(self, index: int, *, existed: bool) -> None:
-        """Note an error reply in the chunk, if the source waits for this reply.
+        """If the source waits for this error reply, note the reply in its chunk.
 
         Args:
             index: index of the reply.
