@@ -1,4 +1,4 @@
-"""Search indexes: which keys they cover; report their backlog during a load, and wait for it."""
+"""Search indexes: find those of a load's keys, report their backlog, and wait until it is small."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def _number(value: Any) -> float:
 
 
 class SearchIndexes(Feature):
-    """Reports the backlog of the search indexes that cover a load's keys, and waits for them.
+    """Reports how many keys of a load are not indexed yet, and waits until they are indexed.
 
     Asks the server over separate connections.
     """
@@ -243,7 +243,7 @@ class SearchIndexes(Feature):
         """Find the indexes that cover the keys of the load.
 
         If neither ``wait_index`` nor ``index_backlog`` is given, errors are ignored, and the server
-        is only asked if it may have such indexes.
+        is asked only if it may have such indexes.
 
         Raises:
             TransportError: one of these options is given, but the indexes can't be listed, or no

@@ -52,10 +52,10 @@ class Sink:
         exactly_once: the name of the job. With a name, each row is loaded exactly once, although
             engines rerun failed tasks, sometimes in parallel. Each task has a checkpoint, from
             which a new attempt resumes, so a task must have the same rows in the same order each
-            time. Without a name, only idempotent commands are accepted, such as SET, HSET or SADD.
-            If a task then writes a key twice, the older row may remain, because a second attempt
+            time. Without a name, only idempotent commands are accepted, such as SET, HSET or SADD;
+            and if a task writes a key twice, the older row may remain, because a second attempt
             can end between the two writes.
-        tasks: number of tasks that load at the same time. They share ``rate_limit`` and
+        tasks: number of tasks that load at the same time. These tasks share ``rate_limit`` and
             ``index_backlog`` equally.
         password: the server's password, if it is not in the URL.
         split: a description of how rows are divided between tasks, such as ``"8 partitions"``.

@@ -206,19 +206,18 @@ class ErrorPolicy:
                 report.stopped = "stopped because a connection was lost and commands are in doubt"
 
     def lack_data(self, message: str, report: Report) -> None:
-        """Note that a server may lack acknowledged commands; ``on_error="stop"`` stops the load."""
+        """Report that a server may have lost data; stop the load if ``on_error`` is ``"stop"``."""
         if message not in report.restarts:
             report.restarts.append(message)
         if self.on_error == "stop" and not report.stopped:
             report.stopped = "stopped because a server may have lost data"
 
     def checked(self, report: Report) -> Report:
-        """Return the report of a finished load.
+        """Return the report of a finished load. With ``on_error="collect"``, nothing is raised.
 
         Raises:
-            LoadErrors: the server returned errors, and ``on_error`` is not ``"collect"``.
-            TransportError: commands are in doubt, or a server may have lost acknowledged commands;
-                and ``on_error`` is not ``"collect"``.
+            LoadErrors: the server returned errors.
+            TransportError: commands are in doubt, or a server may have lost acknowledged commands.
         """
         # With several connections, errors arrive out of order.
         report.errors.sort(key=lambda error: -1 if error.index is None else error.index)

@@ -51,7 +51,7 @@ REMEDIES = {
 
 
 def remedy_for(message: bytes) -> str:
-    """Return advice on an error reply; "" if there is none for its code."""
+    """Return advice on an error reply; "" if its code is not one of REMEDIES."""
     code = message.removeprefix(ABORTED).partition(b" ")[0]
     return REMEDIES.get(code.decode(errors="replace"), "")
 
@@ -79,8 +79,10 @@ class NotMarked(Exception):
 def idle_cause(seconds: float) -> str:
     """Return a likely cause of the loss of an idle connection: the server's idle timeout.
 
+    Return "" if there was traffic in the last second before the loss.
+
     Args:
-        seconds: the time without traffic before the loss; less than 1 returns "".
+        seconds: the time without traffic before the loss.
     """
     if seconds < MIN_IDLE_S:
         return ""

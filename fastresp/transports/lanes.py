@@ -262,7 +262,7 @@ class Lanes:
                 self.stop()
 
     def lack_data(self, message: str) -> None:
-        """Note that a server may have lost acknowledged commands; ``on_error="stop"`` stops."""
+        """Pass a possible loss of data to the error policy, and stop if the policy requires it."""
         self.policy.lack_data(message, self.live_report)
         if self.live_report.stopped:
             self.stop()

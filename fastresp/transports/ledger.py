@@ -59,8 +59,8 @@ COUNTS = -(1 << 62)
 class Ledger:
     """The commands of a load that must be resent.
 
-    Units are resent in the order of the source, per slot. The ledger also keeps the counts of
-    lost lanes: one call in C adds them together with the units of the lane.
+    Units are resent in the order of the source, per slot. The ledger also keeps the counts of lost
+    lanes: one call in C adds a lane's counts and its units.
 
     Args:
         timeout: seconds for which the first command may be refused; None for no limit.

@@ -40,7 +40,7 @@ class Wait(NamedTuple):
 
 
 class Sink(Protocol):
-    """Receives the bytes of replies. Must be compiled; see ``receive()`` in ``sockets``."""
+    """Receives the bytes of replies. Must be compiled; see ``receive()`` in ``signals``."""
 
     def feed(self, data: bytes, /) -> object: ...
     @property

@@ -30,7 +30,7 @@ Error: TypeAlias = tuple[int, bytes, int]
 
 
 class Counts(NamedTuple):
-    """What a window sent, in whole commands, and their rows and bytes.
+    """What a window sent: whole commands, their rows, and bytes.
 
     Attributes:
         rows: rows whose commands were sent.
@@ -72,7 +72,7 @@ class Refusals(NamedTuple):
     commands: int = 0
 
     def counted(self, index: int, commands: int) -> Refusals:
-        """Return the counts that include a reply."""
+        """Return the counts with the commands of an error reply, which has this index, added."""
         if index < self.next_reply:
             return self
         return Refusals(index + 1, self.commands + commands)
