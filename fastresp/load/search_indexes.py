@@ -1,4 +1,4 @@
-"""Search indexes: find those of a load's keys, report their backlog, and wait until it is small."""
+"""Search indexes of a load's keys: find them, report their backlog, and wait until it is small."""
 
 from __future__ import annotations
 
