@@ -2,8 +2,8 @@
 
 ``write()`` of an unbuffered file may write only a part, for example when a disk becomes full. On a
 non-blocking file, a read without data looks like the end of the file, and a write to a full pipe
-looks like a success. Any process that shares a pipe or a terminal can make the file non-blocking at
-any time.
+looks like a success. Any process that shares a pipe or a terminal can make it non-blocking, at any
+time.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Output(io.BufferedIOBase):
 
 
 def blocking_text(stream: TextIO) -> TextIO:
-    """Return a text stream that writes all data to the same file."""
+    """Return a text stream to the same file that waits until all data is written."""
     try:
         number = stream.fileno()
     except (AttributeError, OSError):  # not a file

@@ -123,6 +123,7 @@ class Chunks:
             ran: for each marker (a key of the checkpoint that stores progress), the number of rows
                 that have run.
             batcher: puts the commands into transactions; None to send them without transactions.
+            max_merged: maximum number of items in a merged command.
         """
         self.start_row, self._batcher, self._max_merged = start_row, batcher, max_merged
         self._ran = array("q") if ran is None else ran
@@ -270,7 +271,7 @@ class Chunks:
             return Router(lanes + 1, 1, CHUNK_BYTES, of_slots=of_slots, keyless=lanes, rules=rules)
         size = max(ROUTED_BYTES // lanes, MIN_ROUTED_BYTES)
         gathers = self._batcher is not None
-        # A chunk smaller than ``full`` may have been cut because the source is slow.
+        # A chunk of fewer bytes may have been cut because the source is slow.
         full = CHUNK_BYTES if gathers else CHUNK_BYTES // 2
         return Router(
             lanes, size, full, make, of_slots=of_slots, rules=rules,
@@ -313,7 +314,7 @@ class Chunks:
             del self._ready[0]
 
     def _end(self) -> None:
-        """Finish the router's commands; at the end of the source, also serialise the last key."""
+        """Flush the router; at the end of the source, also serialise the last key."""
         serializer = self._serializer
         if serializer is not None and not self._more and not serializer.blocked:
             self._ready.extend(self._spread(map(call, (serializer.finish,))))
@@ -369,7 +370,7 @@ class Chunks:
 
 
 def merger(mode: Merge, rate: Rate | None, answers: Answers | None, max_items: int) -> Merger:
-    """Return a Merger for the options and the server; ``max_items`` limits a command."""
+    """Return a Merger for the options and the server; a command has at most ``max_items`` items."""
     items = mode.items or MERGE_ITEMS
     if rate is not None:
         items = min(items, rate.commands_in(LIMITED_S) or items)

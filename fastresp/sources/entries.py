@@ -12,7 +12,7 @@ from ..outcome.errors import SourceError
 
 __all__ = ["Entries", "EntryRow", "in_parts"]
 
-# A list of rows ends at this number of keys, or of bytes of payloads.
+# A list of rows ends at this many keys, or at this many bytes of payloads.
 PART_KEYS = 2_000
 PART_BYTES = 8 << 20
 
@@ -26,11 +26,11 @@ class Entries:
     Reading may block, so an event loop reads in a thread.
 
     Attributes:
-        restorer: adapts payloads to the target, and counts.
-        rows: about how many keys there are; None if unknown.
-        unchanged: the number of keys that were left out, since the target already has them.
-        valkey: whether the source is Valkey, or its file; set by ``open()``.
-        databases: identifies the source's database, or its nodes; set by ``open()`` of a server.
+        restorer: adapts payloads to the target.
+        rows: approximate number of keys; None if unknown.
+        unchanged: number of keys left out because the target already has them.
+        valkey: whether the source is Valkey, or a file of Valkey; set by ``open()``.
+        databases: see ``databases_of()``; set by ``open()`` of a server, empty for a file.
     """
 
     restorer: Restorer
@@ -60,7 +60,7 @@ class Entries:
         return self._note is not None
 
     def watch(self, row: EntryRow) -> None:
-        """Show a key that is not among the rows; its payload is a digest of 8 bytes."""
+        """Pass on a key that is not among the rows; its payload is a digest of 8 bytes."""
         if self._note is not None:
             self._note(row)
 
@@ -88,7 +88,7 @@ class Entries:
 
 
 def in_parts(rows: Iterable[EntryRow]) -> Generator[list[EntryRow], None, None]:
-    """Yield rows in lists of limited size; a SourceError is raised after the rows before it."""
+    """Yield rows in lists of limited size; yield all earlier rows before raising a SourceError."""
     part, size = list[EntryRow](), 0
     try:
         for row in rows:

@@ -31,11 +31,11 @@ def check_batch(batch: object) -> None:
 class Pushed(Frames):
     """Batches that another thread passes on, as one stream of columns.
 
-    At most one batch waits, so that memory stays bounded: while the reader encodes a batch and
-    another batch waits, the thread that makes batches is blocked.
+    At most one batch waits for the reader, so that memory stays bounded; ``put()`` of another batch
+    blocks.
 
     Attributes:
-        paused: whether no batch was passed on for ``PAUSE_S`` seconds; the next may take long.
+        paused: whether no batch was passed on in the last ``PAUSE_S`` seconds.
         while_full: called while the load waits because its connections are full.
     """
 
@@ -89,7 +89,7 @@ class Pushed(Frames):
             self._changed.notify_all()
 
     def _arriving(self) -> Iterator[Any]:
-        """Yield the batches, and None after 0 s and after ``LONG_PAUSE_S`` of silence."""
+        """Yield the batches; in a pause, yield None after PAUSE_S and again after LONG_PAUSE_S."""
         due, since = list[float](), time.monotonic()
         batch: Any = None
         while True:

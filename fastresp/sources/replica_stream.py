@@ -48,8 +48,6 @@ MARK = re.compile(rb"\$EOF:([0-9a-zA-Z]{%d})" % MARK_BYTES)
 FILE_BYTES = 64 << 20
 # Maximum seconds of one wait, so that Ctrl-C ends it.
 TICK_S = 0.2
-
-
 # Advice for a source that refuses a replica.
 WITH_SCAN = Message("leave out ", Hint("from_replica"), " to copy with SCAN")
 
@@ -160,14 +158,14 @@ class _Closed(Exception):
 class ReplicaStream:
     """Receives a server's snapshot, and then its later commands, as a replica does.
 
-    A thread receives, and puts the bytes into spools. It acknowledges only what was applied, so
-    that WAIT at the source is not answered too early.
+    A thread receives the bytes, and puts them into spools. It acknowledges only applied commands,
+    so that WAIT at the source is not answered too early.
 
     Args:
         server: the source.
-        timeout: seconds without data after which to give up; None to wait forever.
+        timeout: maximum seconds without data; None for no limit.
         follow: whether the commands after the snapshot are wanted.
-        instead: advice if the source refuses.
+        instead: advice if the source refuses to replicate.
 
     Attributes:
         snapshot: an RDB file.
@@ -195,17 +193,17 @@ class ReplicaStream:
         self._closing = False
         self._online = False  # whether commands arrive, which are acknowledged
         self._connection: Any = None
-        self._acknowledged = 0.0  # when
+        self._acknowledged = 0.0  # the time of the last acknowledgement
         on_fork(self)
 
     def open(self, place: Place | None = None) -> None:
-        """Ask for the snapshot, and start to receive it; waits until the source has begun it.
+        """Request the snapshot, wait until the source begins it, and start to receive.
 
         Args:
-            place: receive no snapshot, but the commands from there.
+            place: skip the snapshot, and receive the commands after this place.
 
         Raises:
-            SourceError: the source refuses, or can't be used, or no longer has these commands.
+            SourceError: the source refuses, can't be reached, or no longer has these commands.
         """
         try:
             self._connect()
@@ -226,7 +224,7 @@ class ReplicaStream:
         in_thread(self._receive)
 
     def read(self, size: int) -> bytes:
-        """Return ``size`` bytes of the snapshot, fewer at its end; waits for them.
+        """Wait for ``size`` bytes of the snapshot, fewer at its end, and return them.
 
         Raises:
             SourceError: the connection is lost, or the process is a forked child.
@@ -244,7 +242,7 @@ class ReplicaStream:
         return b"".join(pieces)
 
     def acknowledge(self, offset: int, *, now: bool = False) -> None:
-        """Set the applied replication offset; ``now``: acknowledge it immediately."""
+        """Set the applied replication offset; if ``now``, acknowledge it immediately."""
         self.applied = offset
         if now:
             self._acknowledged = 0.0
@@ -353,10 +351,11 @@ class ReplicaStream:
                 self.received += len(data)
 
     def _reconnect(self, error: Exception) -> None:
-        """Continue from the last received byte over a new connection.
+        """Continue after the last received byte over a new connection.
 
         Raises:
-            SourceError: the source no longer has the commands since then, or can't be reached.
+            SourceError: the source no longer has the following commands.
+            Exception: the first attempt after RECONNECT_S seconds failed, too.
         """
         # Acknowledgements would delay the reply to PSYNC: a source waits until a replica is idle.
         self._online = False

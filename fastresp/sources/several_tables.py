@@ -151,7 +151,7 @@ class Frames(Described):
 
 
 def reader_of(frame: Any) -> tuple[Any, Mapping[str, str]]:
-    """Return a pyarrow reader of a table; and, by column name, why a column can't be sent."""
+    """Return (reader of a table, reasons why columns can't be sent, by column name)."""
     import pyarrow as pa
 
     frame, unknown, _ = exported(frame)
@@ -169,7 +169,7 @@ def check_columns(
 ) -> None:
     """Refuse a table whose columns differ from the columns of the first table.
 
-    A cast could change values: integers could become floats.
+    They are not cast to equal types: a cast could change values, such as integers to floats.
 
     Args:
         noun, number: the word for a table, and the table's number, for messages.

@@ -33,7 +33,7 @@ __all__ = [
 
 # The minimum size of a chunk with a rate limit: a few rows, so that not every row is a chunk.
 MIN_CHUNK_BYTES = 2048
-# The maximum size of a chunk with a rate limit: the bytes of this many seconds.
+# With a rate limit, a chunk has at most the bytes that the limit allows in this many seconds.
 LIMITED_S = 0.1
 
 
@@ -177,9 +177,9 @@ def template_for(template: TemplateLike, options: Options) -> Template | None:
 
 
 def _chunk_bytes(rate: Rate | None) -> int:
-    """Return the size of a chunk in bytes; with a rate limit, the bytes of a tenth of a second.
+    """Return the maximum size of a chunk in bytes.
 
-    A slow load needs small chunks: a whole chunk is still sent after Ctrl-C, and progress is
+    A slow load needs small chunks: a chunk is sent as a whole even after Ctrl-C, and progress is
     reported once per chunk.
     """
     if rate is None:
@@ -286,13 +286,13 @@ def _check_later(template: Template, read: SourcePass, options: Options) -> None
 
 
 def _column_request(template: Template) -> ColumnRequest:
-    """Return the parts of a file's rows that a template needs."""
+    """Return which parts of a file's rows a template needs."""
     parts = _fields(template)
     fields = [part for part in parts if not isinstance(part, Row)]
     pairs = [field for field in fields if isinstance(field, Pairs)]
     names = [field.name for field in fields if field.name is not None and len(field.path) == 1]
-    # The fields that the row's HSET names are left out of HDEL. They need not be in the data, since
-    # HSET may set a field to a constant.
+    # HDEL leaves out the fields that the same row's HSET names. The data may lack them, since HSET
+    # may set a field to a constant.
     left_out = [each for field in pairs if not isinstance(field, Absent) for each in field.left_out]
     named = [each for each in fields + left_out if not isinstance(each, Pairs)]
     needs = [Need(each.path, isinstance(each, Items), each.convert or "") for each in named]
@@ -324,7 +324,7 @@ def release(source: Any) -> None:
 
 def known_rows(data: Any) -> int | None:
     """Return a source's number of rows; None if unknown. Call before any row is consumed."""
-    # Look at the type: a data frame may have a column named "rows".
+    # Check the type: a data frame may have a column named "rows".
     rows = data.rows if hasattr(type(data), "rows") else None
     return rows if isinstance(rows, int) else operator.length_hint(data) or None
 

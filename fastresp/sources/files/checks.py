@@ -85,8 +85,8 @@ class State(NamedTuple):
 class InitialState:
     """The state of a path or a file object before it is read.
 
-    Only regular files and files of URLs are compared. Files of /proc count as empty, and are not
-    compared.
+    Only regular files, URLs and BytesIO objects are compared, and not if they are empty, as files
+    of /proc seem to be.
     """
 
     def __init__(self, source: Any) -> None:
@@ -103,7 +103,7 @@ class InitialState:
         return state_of(current(self._source))
 
     def check(self) -> None:
-        """Raise SourceError if the state has changed, or a URL can no longer be requested."""
+        """Raise SourceError if the state has changed, or can no longer be read."""
         before = self._before
         if before is None or not before.size:
             return
@@ -154,8 +154,8 @@ def check_unused(path: str | os.PathLike[str], contents: str, step: str = "look 
 
     Args:
         path: the file to write.
-        contents: the earlier output that the file may contain, for the message.
-        step: what to do with this output, for the message.
+        contents: for the message, the earlier output that the file may contain.
+        step: for the message, what to do with this output.
 
     Raises:
         EarlierOutput: the file is not empty.
@@ -168,8 +168,8 @@ def check_unused(path: str | os.PathLike[str], contents: str, step: str = "look 
         )
 
 
-# For the stacks and heaps of Arrow's threads (8 MiB each, and up to 64 MiB) and a few blocks. With
-# less, Arrow may wait forever for a thread that could not start, even at process exit.
+# For a few blocks, and for Arrow's threads: each has a stack of 8 MiB and a heap of up to 64 MiB.
+# With less, Arrow may wait forever for a thread that could not start, even at process exit.
 MIN_FREE_BYTES = 256 << 20
 
 

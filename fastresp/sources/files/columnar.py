@@ -1,4 +1,4 @@
-"""Open Parquet, and Arrow IPC: streams, and files, which end with an index."""
+"""Open Parquet files, Arrow IPC streams, and Arrow IPC files, which end with an index."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ cdef class Quotes:
     Args:
         delimiter: the byte between fields.
         quote: the byte that opens and closes a field.
-        escape: the byte before a quote that is text within a quoted field. If ``escape`` is empty
-            or the same as ``quote``, such quotes are doubled.
+        escape: the byte before a quote that is part of a quoted field's text. If ``escape`` is
+            empty or equals ``quote``, such quotes are doubled.
         returns: whether a carriage return without a newline ends a line.
 
     Attributes:
@@ -190,8 +190,7 @@ cdef class RowLines:
         returns: whether a carriage return without a newline ends a line, as on an old Mac.
 
     Attributes:
-        found: for each row of ``rows`` found so far, the line in which the row begins, counted from
-            1.
+        found: for each row found so far, the line in which it begins, counted from 1.
     """
 
     cdef unsigned char _delimiter, _quote, _last

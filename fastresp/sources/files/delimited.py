@@ -1,4 +1,4 @@
-"""Read CSV and TSV as columns of text; find out which quotes a text has, and whether they close."""
+"""Read CSV and TSV as columns of text; detect whether a text has quotes, and whether they close."""
 
 from __future__ import annotations
 

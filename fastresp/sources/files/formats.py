@@ -29,8 +29,8 @@ __all__ = [
 ]  # fmt: skip
 
 BATCH_ROWS = 16384
-# Number of positions in a file at which lines are counted, to estimate the number of all lines:
-# the length of lines may change along the file.
+# The number of all lines is estimated from this many samples, since the length of lines may change
+# along the file.
 SAMPLES = 32
 SAMPLE_BYTES = 1 << 16
 
@@ -48,7 +48,7 @@ class OpenFile:
         rows: number of rows from the file's metadata; None if unknown.
         input: reads the bytes of the file from start to end; None if the file is read in parts.
         close: closes the file; called in the thread that reads the batches.
-        left_out: number of unwanted rows at the beginning that are not in the batches.
+        left_out: number of unwanted rows at the file's beginning that are not in the batches.
     """
 
     schema: pa.Schema
@@ -169,7 +169,7 @@ def open_text(source: Any, kind: str | None, reading: Reading) -> Iterator[Input
 
 
 def metadata_of(path: str, kind: str) -> OpenFile | None:
-    """Return the metadata of a Parquet or Arrow file as a closed OpenFile, otherwise None."""
+    """Return a closed OpenFile with the metadata of a Parquet or Arrow file; otherwise None."""
     if is_remote(path):
         known = kind == "parquet"
     else:
@@ -182,7 +182,7 @@ def metadata_of(path: str, kind: str) -> OpenFile | None:
 
 
 def row_count(path: str, kind: str) -> int | None:
-    """Return the number of rows from a file's metadata; None if the file has no such metadata."""
+    """Return the number of rows in a file's metadata; None if the metadata lacks it."""
     file = metadata_of(path, kind)
     return None if file is None else file.rows
 

@@ -45,7 +45,7 @@ POLL_MS = 100
 READ_BYTES = 2 << 20
 # Maximum number of blocks that Arrow may read ahead of parsing; by default, Arrow reads up to 32.
 AHEAD_BLOCKS = 3
-# Maximum time to search for the lines of errors: enough for 7 GB of CSV, or 4 GB of JSON Lines.
+# Maximum time to find the line numbers of errors: enough for 7 GB of CSV, or 4 GB of JSON lines.
 SEARCH_S = 10.0
 # Enough to detect any format or compression.
 MAGIC_BYTES = 16
@@ -86,7 +86,7 @@ class StopEvent(threading.Event):
 
 
 class LineSearch(StopEvent):
-    """A StopEvent for a second pass, which finds lines of rows; set after ``SEARCH_S`` seconds."""
+    """A StopEvent for a second pass, which finds line numbers; set after ``SEARCH_S`` seconds."""
 
     def __init__(self, within: StopEvent | None = None) -> None:
         super().__init__()
@@ -335,7 +335,7 @@ def start_of(source: Any) -> int | None:
 
 @contextmanager
 def from_start(source: Any, start: int | None) -> Iterator[int]:
-    """Move a file object back to ``start`` (None for a path), and restore its position at the end.
+    """Move a file object back to ``start`` (None: do nothing), and finally to where it was.
 
     Yields:
         The number of line ends before ``start``.
@@ -373,7 +373,7 @@ def is_server(source: object) -> bool:
 
 
 class ReplicaFile(io.RawIOBase):
-    """The snapshot of a server as an RDB file, requested as by a replica, at the first ``read()``.
+    """A server's snapshot as an RDB file; the first ``read()`` requests it, as a replica does.
 
     Args:
         url: the URL of the server, with ``+psync`` after its scheme.

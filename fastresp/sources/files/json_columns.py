@@ -202,7 +202,7 @@ def convert_numbers(
 
 
 def _unmarked(array: pa.StringArray) -> tuple[int, pa.StringArray]:
-    """Return how many strings were marked (the numbers), and the array without the marks."""
+    """Return (number of strings with MARK, the array without MARK)."""
     validity, offsets, data = array.buffers()
     if not len(array) or data is None:
         return 0, array

@@ -75,11 +75,11 @@ FIELD = pa.field("value", pa.string(), metadata=VALUE)
 FIELDS = pa.field(
     "fastresp.fields", pa.map_(NAME, FIELD), metadata={"ARROW:extension:name": "fastresp.fields"}
 )
-# The usual kinds of values in a block are determined from this many bytes of lines.
+# ``{*name}`` is read as maps if the lines in this many bytes have only objects and nulls.
 LOOK_BYTES = 1 << 12
-# The maximum of rows times columns in a batch, since even a null takes 4 bytes.
+# Maximum rows times columns of a batch, since even a null takes 4 bytes.
 MAX_CELLS = 1 << 18
-# The number of names remembered for an error.
+# Maximum number of names that are kept for an error.
 MAX_KNOWN = 100
 
 
@@ -168,7 +168,7 @@ class ValueRows(Rows):
         return names
 
     def _nested(self, split: Split, names: list[str]) -> dict[str, pa.Array]:
-        """Return the columns with nested values that the template reads; types may change."""
+        """Return the columns with nested values that the template reads, by name."""
         found = [name for name in names if name in self._request.structured]
         if not found:
             return {}
@@ -230,7 +230,7 @@ class ValueRows(Rows):
                 fields.append(field)
                 arrays.append(next(strings) if array is None else array.slice(first, last - first))
             if self._has_fields:
-                # The columns after FIELDS are not among the fields of the row.
+                # Columns of folders are not fields of the row, so they come after FIELDS.
                 in_folders = [at for at, name in enumerate(names) if name in self._folders]
                 fields.append(FIELDS)
                 arrays.append(_fields(split, first, last, [number[names[at]] for at in in_folders]))
@@ -270,9 +270,9 @@ def _fields(split: Split, first: int, last: int, left_out: list[int]) -> pa.Arra
 
 
 def _all_maps(split: Split, need: Need) -> pa.Array | None:
-    """Return the values of ``{*name}`` as maps, if all are objects or nulls.
+    """Return the values of ``{*name}`` as maps, if all values are objects or nulls.
 
-    Return None if the first rows have other values, or if no row has an object.
+    Return None if the first rows have other values, or if all rows have other values or nulls.
 
     Raises:
         SourceError: only later rows have other values.

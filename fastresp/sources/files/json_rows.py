@@ -80,7 +80,7 @@ class Rows(ABC):
             lines += self._line_ends if len(results) == 1 else block.count(b"\n")
 
     def _results(self, block: bytes, rows: int, lines: int) -> list[ParsedRows | None]:
-        """Parse the block that follows ``rows`` rows; in parts if a line can't be read."""
+        """Parse a block, in parts if a line can't be read; ``rows`` and ``lines`` precede it."""
         results: list[ParsedRows | None] = []
         parts: list[bytes] = []
         skipped = False
@@ -106,7 +106,7 @@ class Rows(ABC):
 
 
 def next_block(blocks: Iterator[bytes], rows: int) -> bytes | None:
-    """Return the next block, which follows ``rows`` rows; None at the end."""
+    """Return the next block; None at the end. An error names ``rows``, its first row."""
     try:
         return next(blocks, None)
     except SourceError as error:
@@ -139,7 +139,7 @@ def parse_options(schema: pa.Schema, other: str) -> json.ParseOptions:
 
     Args:
         schema: the columns to read.
-        other: how to handle other columns: ``"error"`` or ``"ignore"``.
+        other: how to handle other columns: ``"error"``, ``"ignore"`` or ``"infer"``.
     """
     return json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=other)
 

@@ -1,4 +1,7 @@
-"""Find the physical lines of rows and commands, by reading a file a second time."""
+"""Find the physical lines of rows and commands, by reading a file a second time.
+
+In all functions, ``stopped`` ends the search when it is set.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +30,15 @@ def lines_of_items(
     items: Sequence[int],
     counts: Callable[[bytes], object] = lambda item: True,
 ) -> list[int]:
-    """Return for each item the number of the line in which the item begins, counted from 1.
+    """Return for each wanted item the number of the line in which it begins, counted from 1.
 
-    The list ends before the first item that is not found. In this module, ``stopped`` ends a search
-    when it is set.
+    The list ends before the first item that is not found.
 
     Args:
         blocks: the text in blocks, each of whole items.
         end: the separator after each item.
-        items: the indexes of the items, in ascending order, without duplicates.
-        counts: returns whether an item is counted.
+        items: the indexes of the wanted items, in ascending order, without duplicates.
+        counts: returns whether an item has an index; empty lines, for example, have none.
     """
     found: list[int] = []
     index, line, lines = 0, 1, int(end == b"\n")

@@ -76,7 +76,7 @@ class Partitions:
             )
 
     def schema(self, columns: pa.Schema) -> pa.Schema:
-        """Return the file's columns, then the folders' columns; whole rows of JSON stay last."""
+        """Add the folders' columns after the file's own; the column of whole rows stays last."""
         import pyarrow as pa
 
         if not columns.names:

@@ -87,7 +87,7 @@ def files_of(source: Source) -> list[Any]:
 
 
 def pattern_of(source: Source, files: Sequence[Any]) -> str | None:
-    """Return the pattern that found these files; None if the source names the files."""
+    """Return the pattern that matched these files; None if the source names the files."""
     if not isinstance(source, (str, os.PathLike)):
         return None
     path = os.fsdecode(source)
@@ -125,7 +125,7 @@ def _shown(path: str) -> str:
 
 
 def _similar(path: str) -> str:
-    """Return a similar name of a file in the same folder, as a question; empty if there is none."""
+    """Return a question that suggests a similar name in the same folder; empty without one."""
     folder, name = os.path.split(path)
     try:
         with os.scandir(folder or ".") as entries:

@@ -226,7 +226,7 @@ class Query(SourcePass):
 
     @contextmanager
     def _convert_errors(self) -> Iterator[None]:
-        """Turn a DuckDB error into a SourceError; if a source failed, raise that source's error."""
+        """Turn a DuckDB error into a SourceError; if a FilesSource failed, raise its error."""
         try:
             yield
         except (duckdb.Error, pa.ArrowException, OSError) as error:
@@ -344,7 +344,7 @@ class FilesSource:
 
 
 def _are_combined(files: FileSet) -> bool:
-    """Return whether CSV files have different columns, so that missing columns become nulls."""
+    """Return whether files are CSV with different columns, where missing columns become nulls."""
     several = len(files.sources) > 1 and not files.writes_bad_rows
     if not several or not set(files.kinds) <= {"csv", "tsv"}:
         return False

@@ -38,16 +38,16 @@ cdef class RdbReader:
     cdef object read
     cdef readonly str name
     cdef bytes pattern          # of the wanted keys
-    cdef Word glob              # its text; NULL for all keys
+    cdef Word glob              # the same pattern; NULL for all keys
     cdef uint64_t wanted_kinds  # a bit for each RDB type
     cdef int wanted_database    # -1 for all databases
-    cdef bytes block            # the bytes at hand
+    cdef bytes block            # the bytes in memory
     cdef Cursor at              # the next byte of the block to read
     cdef const char *summed     # the end of the bytes that the checksum covers
     cdef uint64_t crc
     cdef int64_t block_offset   # where the block starts in the file
     cdef const char *problem    # why the bytes are damaged
-    cdef const char *bad_value  # the damaged value, if that is the problem
+    cdef const char *bad_value  # the damaged value, if ``problem`` is BAD_VALUE
     cdef int bad_kind           # its RDB type
     cdef Elements strings       # decodes keys
     cdef KeptKey last           # the last whole key

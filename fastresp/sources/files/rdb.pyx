@@ -53,7 +53,7 @@ cdef enum:
     SELECT_DB = 254
     END = 255
 
-# Why a value is damaged, before why_damaged() says it.
+# Stands for the reason that why_damaged() returns, which needs Python.
 cdef const char *BAD_VALUE = b"a value is damaged"
 
 # The types of values, as TYPE names them; "module" for types of modules.
@@ -81,12 +81,12 @@ class KeyBatch(NamedTuple):
 
 
 def type_of(int kind):
-    """Return the name of an RDB type, from TYPES."""
+    """Return the type, from TYPES, of a value with this RDB type."""
     return type_name(kind)
 
 
 cdef uint64_t kinds_of(type) except? 0:
-    """Return a mask with a bit for each RDB type of a type from TYPES; None means all types."""
+    """Return a mask with a bit for each RDB type of a type from TYPES; None for all types."""
     cdef uint64_t kinds = 0
     cdef int kind
     if type is None:
@@ -118,10 +118,10 @@ cdef class RdbReader:
         database: the current database.
         aux: the auxiliary fields so far, such as ``redis-ver``.
         functions: the source code of the function libraries so far.
-        keys: the number of keys read, including those that are not wanted.
-        other_databases: the number of keys of other databases.
-        unmatched: the number of other keys that do not match.
-        other_types: the number of other keys that have another type.
+        keys: number of keys read, wanted or not.
+        other_databases: number of keys in databases that are not wanted.
+        unmatched: number of keys in the wanted databases that do not match.
+        other_types: number of matching keys in the wanted databases that have another type.
 
     Raises:
         SourceError: the file is not an RDB file, or its version is unknown.
@@ -162,8 +162,8 @@ cdef class RdbReader:
             values: whether the values are wanted.
 
         Raises:
-            SourceError: the file is truncated or damaged, with the offset and the last key. Keys
-                returned before are whole; a wrong checksum is found at the end.
+            SourceError: the file is truncated or damaged; the message has the offset and the last
+                key. Keys returned earlier are whole; a wrong checksum is found only at the end.
         """
         cdef Entry entry
         cdef Step step
@@ -201,7 +201,7 @@ cdef class RdbReader:
         return made._replace(database=database) if keys else None
 
     cdef Step step(self, Entry *entry) noexcept nogil:
-        """Read up to the next wanted key, as far as possible without Python."""
+        """Read up to the next wanted key, or until Python is needed."""
         cdef Step step = AT_KEY
         while step == AT_KEY:
             step = self.next_key(entry)
@@ -248,7 +248,7 @@ cdef class RdbReader:
         return AT_KEY
 
     cdef bint pass_value(self, Cursor *c, int kind) noexcept nogil:
-        """Pass the value of an RDB type."""
+        """Skip the value of an RDB type."""
         cdef Py_ssize_t size = value_end(kind, c.p, c.end - c.p)
         if size == DAMAGED:
             self.bad_value, self.bad_kind = c.p, kind
@@ -266,12 +266,12 @@ cdef class RdbReader:
     cdef bint decode(
         self, Cursor *c, const char *start, const Stored *stored, Word *word
     ) noexcept nogil:
-        """Decode a text that starts at ``start``; ``word`` is valid until the next call."""
+        """Decode a string that starts at ``start``; ``word`` is valid until the next call."""
         if stored.text is not NULL and stored.expanded == 0:
             word.text, word.size = stored.text, stored.size
             return True
         self.strings.open(0, start, c.p - start)
-        return self.strings.next(word) > 0 or fail(c, b"a compressed text is damaged")
+        return self.strings.next(word) > 0 or fail(c, b"a compressed string is damaged")
 
     cdef bint advance(self, Step step) except -1:
         """Handle the reason why step() stopped; return False at the end of the file."""
@@ -318,7 +318,7 @@ cdef class RdbReader:
                 self.functions.append(code_of)
             return code_of is not None
         if code == MODULE_AUX:
-            # The same form as a module's value: an identifier, and values with an opcode each.
+            # In the format of a module's value: an identifier, and values with an opcode each.
             return self.pass_value(c, MODULE_VALUE)
         if code == SLOT_IMPORT and self.valkey:
             # The name of a slot migration, and its ranges of slots.
@@ -338,7 +338,7 @@ cdef class RdbReader:
         return value is not None
 
     cdef bytes read_text(self, Cursor *c):
-        """Read a text; return None if bytes are damaged or missing (see Cursor)."""
+        """Read a string; return None if bytes are damaged or missing (see Cursor)."""
         cdef Word word
         cdef Stored stored
         cdef const char *start = c.p

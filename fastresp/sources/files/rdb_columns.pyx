@@ -171,7 +171,7 @@ def field_names(RdbReader reader, Py_ssize_t most, *, bint streams):
 cdef class RdbColumns:
     """Collects the values that a reader finds as columns.
 
-    A hash is one row; other values have one row per element, streams one per entry.
+    A hash is one row; a stream has one row per entry, and other values one per element.
 
     Args:
         reader: wants only values of one type.
@@ -180,7 +180,7 @@ cdef class RdbColumns:
         fields: for hashes and streams, the names of the fields as bytes; None for other types.
         streams: whether the values are streams.
         head, tail: the number of bytes to cut off at the start and the end of each key.
-        ttl: the name of a last column with the time of expiry, in ms since 1970; None for none.
+        ttl: the name of a last column, with expiry times in ms since 1970; None for no such column.
     """
 
     cdef RdbReader reader

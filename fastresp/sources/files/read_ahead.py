@@ -18,7 +18,7 @@ from .input import StopEvent
 __all__ = ["ReadAhead", "SourcePass"]
 
 # Maximum bytes read and not yet consumed: some blocks of CSV, or batches of Parquet (1.3 MB for
-# 16,384 rows of 10 columns). A larger batch is read alone.
+# 16,384 rows of 10 columns). A larger batch must be the only one.
 AHEAD_BYTES = 4 << 20
 # How many seconds close() waits for a stuck thread, for example in the user's file object.
 CLOSE_SECONDS = 2.0
@@ -33,8 +33,8 @@ class SourcePass:
 
     Attributes:
         rows_read: number of rows read so far.
-        first_row: the first row in the batches; earlier rows are left out.
-        schemas: the names and columns of files, as far as known before they are read.
+        first_row: index of the first row in the batches; earlier rows are left out.
+        schemas: the name and the columns of each file whose columns are known before it is read.
         unknown: by column name, why columns can't be sent.
     """
 
@@ -89,9 +89,10 @@ class SourcePass:
 class ReadAhead:
     """Reads batches in a separate thread, so that reading continues while the consumer works.
 
+    The thread also opens the source, since Ctrl-C can't end a wait inside Arrow.
+
     Args:
-        source_pass: yields the batches. The thread also opens the source, since Ctrl-C must end the
-            consumer's waits, but can't end waits inside Arrow.
+        source_pass: yields the batches.
 
     Attributes:
         schema: the columns, once the source is open.
@@ -117,7 +118,7 @@ class ReadAhead:
             raise SourceError(f"can't read the source: {error}") from error
 
     def wait_until_open(self) -> None:
-        """Wait for the schema; raise the exception that opening the source raised."""
+        """Wait for the schema; if opening the source fails, raise its exception."""
         try:
             with self._changed:
                 while not self._open and not self._ended and not self._closed:

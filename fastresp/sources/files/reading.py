@@ -43,10 +43,10 @@ FORMAT_NAMES = {
 
 @dataclass(frozen=True)
 class FileOptions:
-    """The user's options of ``read()``: first for text files, and from ``match`` on for RDB files.
+    """The user's options of ``read()``: for text files, and from ``match`` on for RDB files.
 
     Attributes:
-        pattern: the pattern that found the files, of any format; None if the user named the files.
+        pattern: the pattern that matched the files; None if the user named the files.
     """
 
     delimiter: str | None = None
@@ -191,7 +191,7 @@ class ColumnRequest:
 
     @property
     def listed(self) -> dict[str, Need]:
-        """The Need of each column, by name, if the template needs only the column's items."""
+        """By name, the Need of each column of which the template needs only the items."""
         other = {need.path[0] for need in self.needs if not need.items or need.path[1:]}
         return {need.path[0]: need for need in self.needs if need.path[0] not in other}
 
@@ -219,7 +219,7 @@ class BadRows:
             self._file = open(policy, "wb")  # noqa: SIM115
 
     def next_file(self) -> Sequence[int]:
-        """Begin the next file; return the list to which ``add()`` appends each ``before``."""
+        """Begin the next file; return the list to which ``add()`` will append each ``before``."""
         self._before = array("q")
         return self._before
 
@@ -250,7 +250,7 @@ class Reading:
         single: whether there is one file.
         has_lines: whether the rows of JSON are lines of the file, not items of an array.
         folders: the columns named by folders of the files.
-        known: the columns of the JSON lines so far, each with the type for parsing its values.
+        known: the columns of the JSON lines so far, and the type for parsing each.
         unseen: the columns named in the template that no JSON line so far has.
         bad: counts and stores the rows that can't be read.
     """
@@ -281,9 +281,11 @@ class Batches(NamedTuple):
 
 
 def line_blocks(data: Input, end: bytes, max_bytes: int) -> Iterator[bytes]:
-    """Yield blocks of whole lines of at most ``max_bytes`` each.
+    """Yield blocks of whole lines.
 
-    ``end`` is the line end; the last line may lack it.
+    Args:
+        end: the line end, which the last line may lack.
+        max_bytes: the maximum size of a line; a larger line is a SourceError.
     """
     pieces: list[bytes] = []
     size = 0

@@ -30,7 +30,7 @@ VERSIONS = (
 )  # fmt: skip
 # Query arguments that contain a signature: presigned URLs of S3 and GCS, and Azure's SAS.
 SIGNATURE = re.compile(r"(?i)(x-\w+-)?sig(nature)?")
-# A read without progress for this long ends. By default, aiohttp ends every download after 5 min.
+# A read without data for this long fails. aiohttp's default would end every download after 5 min.
 IDLE_TIMEOUT_S = 300
 
 
@@ -61,12 +61,12 @@ class RemotePath(str):
         return path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the text alone, as shown in errors."""
+        """Pickle only the text without secrets, as a str."""
         return str, (str(self),)
 
     @property
     def identity(self) -> str:
-        """A text that identifies the file: the URL without secrets, and a digest of its query.
+        """An identifier of the file: the URL without secrets, and a digest of its query.
 
         The digest is left out if the query has a signature, since signatures change.
         """
@@ -131,8 +131,8 @@ def open_remote(path: RemotePath, *, ranges: bool = False) -> RemoteFile:
             streams.
     """
     stream = urlsplit(path.url).scheme in WEB and not ranges
-    # A block size of 0 means a stream, which works without range requests. If the size is passed,
-    # fsspec does not request it.
+    # A block size of 0 means a stream, which works without range requests. The size is passed so
+    # that fsspec need not request it.
     more = {"block_size": 0, "size": path.state.size or 1} if stream else {}
     if ranges and urlsplit(path.url).scheme in WEB and path.state.size:
         more = {"size": path.state.size}

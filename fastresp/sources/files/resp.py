@@ -79,9 +79,9 @@ class CommandSource:
 class RespFile(CommandSource):
     """A RESP file to load unchanged: a source for ``mass_insert``, without a template.
 
-    The whole file is checked before anything is sent. A source that can't be read twice, such as
-    standard input or a pipe, is checked while it is sent, so the commands before an error are
-    sent. A row of the load is a command. In asyncio an empty pipe blocks the event loop.
+    Each command is a row of the load. The whole file is checked before anything is sent. A source
+    that can't be read twice, such as a pipe, is checked while it is sent, so the commands before an
+    error are sent.
 
     Args:
         source: a path, or a file object open for reading bytes.
@@ -149,10 +149,9 @@ class RespFile(CommandSource):
         return (lines_of_resp if self._is_resp else lines_of_commands)(self.name, rows, stopped)
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the commands read so far; None if unknown.
+        """Return the share of the file that was read, or the share of the first ``rows`` commands.
 
-        Args:
-            rows: if set, return the share of the first ``rows`` commands instead.
+        Return None if it is unknown.
         """
         if rows is not None and self.rows:
             return min(1.0, rows / self.rows)
@@ -204,7 +203,7 @@ class RespFile(CommandSource):
         return summary
 
     def blocks(self, max_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
-        """Check the file, unless it is a pipe, and return its blocks of at most ``max_bytes``."""
+        """Check the file, unless it is a pipe; return its blocks of at most ``max_bytes`` bytes."""
         summary = self.check()
         return self._blocks(summary.size if summary else None, max_bytes)
 

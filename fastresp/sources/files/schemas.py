@@ -25,8 +25,8 @@ def one_schema(
 
     Args:
         files: the name and the columns of each file; a file may lack columns.
-        used: the columns that are used; an unused column without a common type is left out, and is
-            not an error. None if all columns are used.
+        used: the names of the used columns; None for all. An unused column without a common type is
+            left out.
 
     Raises:
         SourceError: the types of a column have no common type, as with numbers and text.
@@ -50,7 +50,7 @@ def one_schema(
 
 
 def same_schema(wanted: tuple[str, pa.Schema], found: tuple[str, pa.Schema]) -> pa.Schema:
-    """Return the columns of the first file, if they can represent the values of the second file."""
+    """Return the columns of ``wanted``; raise SourceError if those of ``found`` do not fit."""
     for field, wider in zip(wanted[1], one_schema((wanted, found)), strict=True):
         if wider.type != field.type:
             other = found[1].field(field.name).type

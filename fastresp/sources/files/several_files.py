@@ -29,7 +29,7 @@ __all__ = ["SeveralFiles"]
 
 @dataclass
 class SourceFile:
-    """One of the files, and what is known once it is opened.
+    """One of the files; the attributes from ``initial`` on are set when it is opened.
 
     Attributes:
         initial: its state before it is read; None if it was not opened.
@@ -103,8 +103,7 @@ class SeveralFiles(SourcePass):
         self._sizes = [each.size for each in self._files]
         self._index = 0  # of the open file
         self._file: OpenFile
-        # For each batch, the number of rows up to the end of the batch, and the share of the files
-        # read.
+        # For each batch, the number of rows up to its end, and their share of the files.
         self._shares: deque[tuple[int, float]] = deque()
         self._passed = (0, 0.0)
         self._json: pa.Schema | None = None  # of the JSON lines so far
@@ -154,7 +153,7 @@ class SeveralFiles(SourcePass):
         return first
 
     def _check_columns(self, file: SourceFile) -> None:
-        """Check the columns of a file; do nothing if its beginning does not show the columns."""
+        """Check the columns of a file, if its metadata or its header has them."""
         if file.kind is None:
             return
         if (found := metadata_of(file.source, file.kind)) is not None:

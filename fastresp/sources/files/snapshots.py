@@ -36,8 +36,7 @@ def open_rdb(
     """Open an RDB file: the values of one type as columns.
 
     Args:
-        again: opens the file a second time, to find the names of fields; None if it can be read
-            only once.
+        again: opens the file again, to find the names of fields; None if it can be read only once.
 
     Raises:
         SourceError: the file is damaged, or has no such values, so the fields are unknown.
@@ -78,7 +77,7 @@ class Snapshot:
         )
 
     def fields(self, again: Callable[[], AbstractContextManager[Input]] | None) -> list[str]:
-        """Return the names of the fields: as named by the user or the template, or all."""
+        """Return the names that the user or the template gives, or else of all fields."""
         options, request = self._options, self._request
         if self.kind not in ("hash", "stream"):
             return []

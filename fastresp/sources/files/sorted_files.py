@@ -16,9 +16,10 @@ from .schemas import as_bytes
 
 __all__ = ["SortedFiles"]
 
-# While DuckDB merges sorted parts, it keeps this many rows in memory, beyond the limit for narrow
-# rows. Measured with 300,000 to 1,200,000 rows. For rows of 750 bytes, 128 MB fail and 240 MB work;
-# for 1,500 bytes, 192 MB fail and 256 MB work; for 3,000 bytes, 256 MB fail and 512 MB work.
+# Memory for this many rows is added to the limit for narrow rows, since DuckDB keeps rows in memory
+# while it merges sorted parts. Measured with 300,000 to 1,200,000 rows: for rows of 750 bytes,
+# 128 MB fail and 240 MB work; for 1,500 bytes, 192 MB fail and 256 MB work; for 3,000 bytes, 256 MB
+# fail and 512 MB work.
 MERGED_ROWS = 150_000
 NARROW_BYTES = 128_000_000
 # The maximum memory limit: otherwise a few huge rows would raise the limit without bound.
@@ -31,7 +32,7 @@ NOT_IN_DUCKDB = re.compile("halffloat|decimal256")
 class SortedFiles(Query):
     """One pass over files, with the rows sorted.
 
-    fastresp reads the files, since DuckDB would infer types, such as numbers in CSV.
+    fastresp reads the files: DuckDB would infer types, such as numbers in CSV.
     """
 
     _error_prefix = "sorting the rows failed"

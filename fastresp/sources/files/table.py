@@ -80,8 +80,8 @@ class Table:
             file_of: returns an identifier of a file.
 
         Raises:
-            SourceError: a source is a file object, which can be read only once, or it is unknown
-                which data the query reads.
+            SourceError: a source is a file object, which can be read only once; or the query's data
+                is unknown.
         """
         if self._sql is not None and not self._files.sources:
             raise SourceError(
@@ -136,7 +136,7 @@ class Table:
 
         Args:
             rows: number of rows, which must not decrease from call to call; None for all rows
-                read, which are more than the rows consumed.
+                read, including those read ahead.
         """
         part = self._pass.fraction(rows)
         if part is None or not self._limit:
@@ -151,10 +151,9 @@ class Table:
     def line_numbers(self, rows: Iterable[int], stopped: StopEvent) -> dict[int, int]:
         """Return for each row the number of its line in its file, counted from 1.
 
-        The current read is stopped first, since it may use the same file object. Rows whose line is
-        unknown are left out: rows of queries, sorted rows, and rows of Parquet and Arrow, of pipes
-        and URLs, of file objects that are neither files nor BytesIO, and of files that have changed
-        since they were read.
+        The current read is stopped first, since it may use the same file object. Rows of unknown
+        lines are left out: rows of queries, sorted rows, and rows of Parquet, Arrow and RDB files,
+        pipes, URLs, file objects that are neither files nor BytesIO, and files that have changed.
 
         Args:
             rows: indexes of rows that have been read.
@@ -255,7 +254,7 @@ class Table:
 
 
 class TableColumns(Described):
-    """One read of a Table: a stream for each sequence of batches with the same columns.
+    """One read of a Table: a stream for each sequence of batches with equal columns.
 
     Reading ends when Arrow releases the last stream.
 
