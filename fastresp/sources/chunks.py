@@ -171,7 +171,7 @@ class Chunks:
         """Return whether to send the gathered commands: there are enough, or the source is slow."""
         assert self._router is not None
         late = time.monotonic() - self._flushed > GATHERED_S
-        return gatherer.full or late or (self._router.paused and not self.is_columns)
+        return gatherer.full or late or (self._router.paused and not is_columns(self._source))
 
     def _fill(self) -> None:
         """Encode rows until a chunk is full, and cut the chunk."""
@@ -290,10 +290,6 @@ class Chunks:
             release(self._source)
         if isinstance(self.data, Table):
             self.data.close()  # wakes another thread that waits for the source
-
-    @property
-    def is_columns(self) -> bool:
-        return is_columns(self._source)
 
     def _check_own(self) -> None:
         if not is_own(self):

@@ -152,8 +152,8 @@ def encoding(
     writer = row_writer(template, options)
     writer.start_at(start_row)
     rows = iterator_of(data, "data", "rows or commands")
-    if start_row:
-        _skip(rows, start_row)
+    if start_row and next(islice(rows, start_row - 1, None), MISSING) is MISSING:
+        raise fewer_rows(start_row)
     return writer, rows
 
 
@@ -205,11 +205,6 @@ def _no_default(data: Any) -> str:
         "without them; cast the columns that need it, or pass rows, as returned by "
         "to_dict('records') of pandas, to_dicts() of polars or to_pylist() of pyarrow"
     )
-
-
-def _skip(rows: Iterator[Any], count: int) -> None:
-    if next(islice(rows, count - 1, None), MISSING) is MISSING:
-        raise fewer_rows(count)
 
 
 def fewer_rows(count: int) -> CheckpointError:

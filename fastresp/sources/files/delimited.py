@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import re
@@ -20,7 +19,7 @@ from ...outcome.messages import Hint, Message
 from ...outcome.report import counted
 from .csv_text import Quotes
 from .input import Input
-from .reading import BLOCK_BYTES, Batches, FileOptions, Reading
+from .reading import BLOCK_BYTES, Batches, FileOptions, Reading, first_block
 
 __all__ = ["checked_text", "header_of", "open_delimited"]
 
@@ -57,10 +56,7 @@ def header_of(data: Input, kind: str, options: FileOptions) -> list[str]:
 
 def checked_text(data: Input, kind: str, options: FileOptions) -> CheckedText:
     """Return the file's text with checked quotes, and without a byte order mark."""
-    head = data.read(BLOCK_BYTES)
-    head = head.removeprefix(codecs.BOM_UTF8)
-    data.put_back(head)
-    return CheckedText(data, dialect_of(head, kind, options))
+    return CheckedText(data, dialect_of(first_block(data), kind, options))
 
 
 # The names of the columns.

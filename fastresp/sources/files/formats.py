@@ -14,12 +14,20 @@ import pyarrow as pa
 
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message, message_of
-from ...resp.grammar import BULK_BYTES
 from .checks import PACKED_BEGINNINGS, check_address_space, check_text
 from .columnar import IPC_FILE, IpcFile, has_checksums, ipc_stream, open_parquet
 from .delimited import header_of, open_delimited
 from .input import Input
-from .reading import DEFAULT_OPTIONS, FORMAT_NAMES, Batches, Reading, line_blocks, option_error
+from .paths import is_file
+from .reading import (
+    DEFAULT_OPTIONS,
+    FORMAT_NAMES,
+    ROW_BYTES,
+    Batches,
+    Reading,
+    line_blocks,
+    option_error,
+)
 from .remote import is_remote
 from .schemas import validated
 
@@ -92,7 +100,7 @@ def open_file(
             if kind != "parquet":
                 data = _decode(data, kind, reading)
                 kind = kind or detect_format(data.peek())
-                again = partial(open_text, source, kind, reading) if _is_named(source) else None
+                again = partial(open_text, source, kind, reading) if is_file(source) else None
                 found = _open_text(data, kind, schema, reading, again)
         if kind == "parquet":
             return _parquet(file.rewound(), file.name, start_row)
@@ -144,7 +152,7 @@ def _lines(data: Input, reading: Reading) -> Batches:
     schema = pa.schema([pa.field("line", pa.binary())])
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for block in line_blocks(data, end, BULK_BYTES):
+        for block in line_blocks(data, end, ROW_BYTES):
             yield pa.record_batch([pa.array(block.removesuffix(end).split(end))], schema=schema)
 
     return Batches(schema, batches())
@@ -170,11 +178,7 @@ def open_text(source: Any, kind: str | None, reading: Reading) -> Iterator[Input
 
 def metadata_of(path: str, kind: str) -> OpenFile | None:
     """Return a closed OpenFile with the metadata of a Parquet or Arrow file; otherwise None."""
-    if is_remote(path):
-        known = kind == "parquet"
-    else:
-        known = kind in ("parquet", "arrow") and os.path.isfile(path)
-    if not known:
+    if kind not in (("parquet",) if is_remote(path) else UNCHECKED) or not is_file(path):
         return None
     file = open_file(path, kind, None, Reading(DEFAULT_OPTIONS))
     file.close()
@@ -209,11 +213,6 @@ def estimated_rows(path: str, kind: str) -> int | None:
             block = file.read(SAMPLE_BYTES)
             read, lines = read + len(block), lines + block.count(b"\n")
     return round(size * lines / read) - (kind in ("csv", "tsv")) if lines else None
-
-
-def _is_named(source: Any) -> bool:
-    """Return whether a source can be read again."""
-    return isinstance(source, str) and (is_remote(source) or os.path.isfile(source))
 
 
 def _starts_with(path: str, magic: bytes) -> bool:

@@ -21,10 +21,7 @@ from typing import Any
 from ...outcome.errors import SourceError
 from ...outcome.messages import Message
 from ...server.descriptors import POLLIN, new_poll
-from ...server.preflight import Requirements
-from ...server.settings import ASK_TIMEOUT_S, Server
 from ..blocking import read_now, wait_until
-from ..replica_stream import ReplicaStream
 from .arrow_files import Block, BorrowedObjects
 from .remote import RemoteFile, RemotePath, open_remote
 
@@ -34,7 +31,6 @@ __all__ = [
     "ReplicaFile",
     "StopEvent",
     "from_start",
-    "is_server",
     "name_of",
     "start_of",
 ]
@@ -49,9 +45,6 @@ AHEAD_BLOCKS = 3
 SEARCH_S = 10.0
 # Enough to detect any format or compression.
 MAGIC_BYTES = 16
-SERVER = re.compile(r"(redis|rediss|valkey|valkeys|unix)\+psync://", re.IGNORECASE)
-# Maximum seconds without data.
-TIMEOUT_S = 6 * ASK_TIMEOUT_S
 
 
 class StopEvent(threading.Event):
@@ -367,11 +360,6 @@ def _size(file: Any) -> int | None:
     return end - here
 
 
-def is_server(source: object) -> bool:
-    """Return whether a source is the URL of a server whose snapshot is to be read."""
-    return isinstance(source, str) and SERVER.match(source) is not None
-
-
 class ReplicaFile(io.RawIOBase):
     """A server's snapshot as an RDB file; the first ``read()`` requests it, as a replica does.
 
@@ -383,12 +371,16 @@ class ReplicaFile(io.RawIOBase):
     """
 
     def __init__(self, url: str) -> None:
+        from ...server.preflight import Requirements
+        from ...server.settings import ASK_TIMEOUT_S, Server
+        from ..replica_stream import ReplicaStream
+
         server = Server(re.sub(r"\+psync", "", url, count=1), Requirements(reading=True))
         if server.settings.get("db"):
             raise ValueError("a snapshot has all databases; choose one with db=, not in the URL")
         self.name = f"snapshot of {server}"
         instead = Message("use fastresp.unload() to read with SCAN")
-        self._stream = ReplicaStream(server, TIMEOUT_S, instead=instead)
+        self._stream = ReplicaStream(server, 6 * ASK_TIMEOUT_S, instead=instead)
         self._begun = False
 
     def readable(self) -> bool:

@@ -335,12 +335,11 @@ def _vectors(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
     items = array.values
     if pa.types.is_integer(items.type) or pa.types.is_floating(items.type):
         return array
-    if items.null_count < len(items) and not pa.types.is_decimal(items.type):
+    if items.null_count == len(items):
+        return rebuilt(array, VECTOR, pa.nulls(len(items), pa.float64()))
+    if not pa.types.is_decimal(items.type):
         raise SourceError(f"{need} needs a list of numbers, but an item in it is not a number")
-    floats = pa.nulls(len(items), pa.float64())
-    if items.null_count < len(items):
-        floats = items.cast(pa.float64())
-    return rebuilt(array, VECTOR, floats)
+    return rebuilt(array, VECTOR, items.cast(pa.float64()))
 
 
 def _kind_name(kind: pa.DataType) -> str:

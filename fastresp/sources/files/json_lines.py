@@ -7,7 +7,6 @@ if the template reads fields of its objects, items of its lists, or vectors.
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from itertools import chain, islice
@@ -39,15 +38,14 @@ from .json_rows import (
 )
 from .json_split import Split, fields_of, names_of
 from .json_text import ArrayLines, mark_numbers
-from .reading import BLOCK_BYTES, Batches, Need, Reading, line_blocks
+from .reading import BLOCK_BYTES, Batches, Need, Reading, first_block, line_blocks
 
 __all__ = ["ValueRows", "open_json"]
 
 
 def open_json(data: Input, reading: Reading, schema: pa.Schema | None) -> Batches:
     """Open JSON lines, or one JSON array; ``schema`` has the columns of earlier files."""
-    head = data.read(BLOCK_BYTES).removeprefix(codecs.BOM_UTF8)
-    data.put_back(head)
+    head = first_block(data)
     reading.has_lines = head.lstrip()[:1] != b"["
     if not reading.has_lines:
         data = data.converted(ArrayLines().feed)

@@ -166,7 +166,7 @@ def rebuilt(array: pa.Array, kind: pa.DataType, *children: pa.Array) -> pa.Array
 
 
 def split_rows(block: bytes, known: list[str], *, explain: bool = True, **options: Any) -> Split:
-    """Split rows into values; ``Split`` has the ``options``.
+    """Split rows into values; ``options`` are those of ``Split``.
 
     Args:
         explain: whether to find the reason for an error, by parsing all rows with Arrow.
@@ -206,7 +206,7 @@ class BadLine:
     reason: SourceError
 
     def error(self, rows: int, lines: int | None) -> SourceError:
-        """Return the error; ``rows`` precede the line, and ``lines`` lines precede the block."""
+        """Return the error; ``rows`` rows precede the line, and ``lines`` lines its block."""
         line = None if lines is None else lines + self.line + 1
         where = f"row {rows:,}" if line is None else f"row {rows:,}, line {line:,}"
         return SourceError(

@@ -5,7 +5,6 @@ In all functions, ``stopped`` ends the search when it is set.
 
 from __future__ import annotations
 
-import codecs
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -14,12 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from ...outcome.errors import EncodeError, ProtocolError
-from ...resp.grammar import BULK_BYTES
 from ...resp.split import CommandSplitter
 from .csv_text import RowLines
 from .input import Input, StopEvent
 from .json_text import ArrayLines
-from .reading import BLOCK_BYTES, FileOptions, Reading, line_blocks
+from .reading import BLOCK_BYTES, ROW_BYTES, FileOptions, Reading, first_block, line_blocks
 
 __all__ = ["lines_of_commands", "lines_of_items", "lines_of_resp", "lines_of_rows"]
 
@@ -58,7 +56,7 @@ def lines_of_commands(path: str, rows: Sequence[int], stopped: StopEvent) -> lis
     """Return lines as ``lines_of_items()`` does, for commands in a file of one command per line."""
     file = Input(path, stopped)
     try:
-        return lines_of_items(line_blocks(file, b"\n", BULK_BYTES), b"\n", rows, bytes.strip)
+        return lines_of_items(line_blocks(file, b"\n", ROW_BYTES), b"\n", rows, bytes.strip)
     finally:
         file.close()
 
@@ -141,14 +139,12 @@ def lines_of_rows(
             return _of_json(data, options, [row + bisect_right(bad, row) for row in rows])
         if kind == "lines":
             end = (options.delimiter or "\n").encode()
-            return lines_of_items(line_blocks(data, end, BULK_BYTES), end, rows)
+            return lines_of_items(line_blocks(data, end, ROW_BYTES), end, rows)
         return _of_delimited(data, kind, reading, rows)
 
 
 def _of_json(data: Input, options: FileOptions, items: Sequence[int]) -> list[int]:
-    head = data.read(BLOCK_BYTES).removeprefix(codecs.BOM_UTF8)
-    data.put_back(head)
-    if head.lstrip()[:1] == b"[":
+    if first_block(data).lstrip()[:1] == b"[":
         return _of_array(data, items)
     blocks = line_blocks(data, b"\n", options.max_row_bytes)
     return lines_of_items(blocks, b"\n", items, lambda line: line.strip(BLANKS))
@@ -172,7 +168,7 @@ def _of_array(data: Input, items: Sequence[int]) -> list[int]:
 
 
 def _item(text: bytes, at: int, items: int) -> re.Match[bytes] | None:
-    """Find the beginning of the item that follows ``items`` items after the position ``at``."""
+    """Find the start of an item, after skipping ``items`` items from the position ``at`` on."""
     if text.count(b"\n", at) < items:
         return None
     for _ in range(items):

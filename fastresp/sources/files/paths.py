@@ -13,12 +13,12 @@ from typing import IO, Any, Literal, TypeAlias, get_args
 
 from ...outcome.messages import Hint, Message, shown_query
 from ...outcome.passwords import masked_url
-from .input import ReplicaFile, is_server
+from .input import ReplicaFile
 from .remote import is_pattern, is_remote, path_of, remote_files
 
 __all__ = [
     "FORMATS", "Format", "Path", "SUFFIXES", "Source", "exists", "files_of", "format_of",
-    "names_no_format", "names_snapshot", "pattern_of",
+    "is_file", "names_no_format", "names_snapshot", "pattern_of",
 ]  # fmt: skip
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -44,6 +44,8 @@ SUFFIXES = {
 }
 PACKED_SUFFIXES = (".gz", ".zst", ".bz2")
 UNREAD_SUFFIXES = (".xz", ".lzma", ".zip", ".7z", ".lz4", ".br", ".rar", ".z")
+# The URL of a server whose snapshot is to be read.
+SERVER = re.compile(r"(redis|rediss|valkey|valkeys|unix)\+psync://", re.IGNORECASE)
 # Matches SQL that was passed instead of a path; it may contain credentials.
 STATEMENT = re.compile(
     r"\s*(?:alter|attach|call|copy|create|delete|drop|explain|from|insert|load|merge|pragma|select|set|"
@@ -65,7 +67,7 @@ def files_of(source: Source) -> list[Any]:
     """
     if isinstance(source, (str, os.PathLike)):
         path = os.fsdecode(source)
-        if is_server(path):
+        if SERVER.match(path):
             return [ReplicaFile(path)]
         if is_remote(path):
             return remote_files(path)
@@ -142,7 +144,7 @@ def format_of(file: Any) -> str | None:
     Raises:
         ValueError: the file extension is unknown, or means an unsupported compression.
     """
-    if not _is_named(file):
+    if not is_file(file):
         return None
     suffix, packed = _suffix(file)
     kind = SUFFIXES.get(suffix)
@@ -166,7 +168,7 @@ def names_no_format(source: Source) -> bool:
     except (OSError, ValueError, TypeError):
         return False  # reported when the source is read
     known = {*SUFFIXES, ".resp"}
-    return all(map(_is_named, files)) and not any(_suffix(file)[0] in known for file in files)
+    return all(map(is_file, files)) and not any(_suffix(file)[0] in known for file in files)
 
 
 def names_snapshot(path: str) -> bool:
@@ -174,8 +176,9 @@ def names_snapshot(path: str) -> bool:
     return _suffix(path)[0] == ".rdb"
 
 
-def _is_named(file: Any) -> bool:
-    return isinstance(file, str) and (is_remote(file) or os.path.isfile(file))
+def is_file(source: Any) -> bool:
+    """Return whether a source is a URL or the path of a regular file, so it can be read again."""
+    return isinstance(source, str) and (is_remote(source) or os.path.isfile(source))
 
 
 def _suffix(file: str) -> tuple[str, bool]:

@@ -20,7 +20,7 @@ from ...outcome.messages import shown_query
 from ...outcome.passwords import cause_shown, masked, masked_url
 from .checks import InitialState
 from .formats import BATCH_ROWS, columns_of
-from .paths import files_of, format_of, pattern_of
+from .paths import files_of, format_of, is_file, pattern_of
 from .query_tables import (
     as_name,
     check_distinct,
@@ -33,7 +33,7 @@ from .query_tables import (
 from .read_ahead import SourcePass
 from .reading import DEFAULT_OPTIONS, ColumnRequest, FileSet, Reading
 from .remote import is_remote
-from .schemas import validated
+from .schemas import cast_column, validated
 from .several_files import SeveralFiles
 
 __all__ = ["FilesSource", "Query", "in_order"]
@@ -205,10 +205,7 @@ class Query(SourcePass):
 
     def _restore(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Cast a batch of DuckDB's result to the types that ``_schema()`` returned."""
-        arrays = [
-            array if array.type == field.type else array.cast(field.type)
-            for array, field in zip(batch.columns, self._columns, strict=True)
-        ]
+        arrays = list(map(cast_column, batch.columns, self._columns.types))
         return pa.RecordBatch.from_arrays(arrays, schema=self._columns)
 
     def _close(self) -> None:
@@ -332,7 +329,7 @@ class FilesSource:
             raise
 
     def _new_reading(self) -> SeveralFiles:
-        once = self._files.writes_bad_rows or not all(map(_is_file, self._files.sources))
+        once = self._files.writes_bad_rows or not all(map(is_file, self._files.sources))
         if self._readings and once:
             raise SourceError(
                 "the query failed: it uses source twice; start it with "
@@ -356,11 +353,6 @@ def _are_combined(files: FileSet) -> bool:
     return any(names != first for names in others)
 
 
-def _is_file(source: Any) -> bool:
-    """Return whether a source can be read again."""
-    return isinstance(source, str) and (is_remote(source) or os.path.isfile(source))
-
-
 def _readable(source: Any) -> bool:
     """Return whether DuckDB can read a source: a file whose name is not a pattern."""
-    return _is_file(source) and not is_remote(source) and not glob.has_magic(source)
+    return is_file(source) and not is_remote(source) and not glob.has_magic(source)

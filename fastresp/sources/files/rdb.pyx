@@ -146,11 +146,6 @@ cdef class RdbReader:
         return self.block_offset + (self.at.p - PyBytes_AS_STRING(self.block))
 
     @property
-    def last_key(self):
-        """The start of the last key read; None before the first key."""
-        return None if self.keys == 0 else kept(&self.last)
-
-    @property
     def other(self):
         """The start of the first key of another type, and the name of its type; or None."""
         return None if self.other_types == 0 else (kept(&self.other), type_name(self.other.kind))

@@ -18,7 +18,7 @@ from .input import Input, StopEvent, name_of
 __all__ = [
     "DEFAULT_OPTIONS", "BLOCK_BYTES", "BadRows", "Batches", "FileOptions",
     "FileSet", "FORMAT_NAMES", "NUMBER", "Need", "ROW_BYTES", "Reading", "ColumnRequest",
-    "line_blocks", "option_error",
+    "first_block", "line_blocks", "option_error",
 ]  # fmt: skip
 
 # A row of CSV must fit in a block. Flights as CSV: a process that reads them peaks at
@@ -280,6 +280,13 @@ class Batches(NamedTuple):
     close: Callable[[], object] = lambda: None
 
 
+def first_block(data: Input) -> bytes:
+    """Drop a byte order mark, and return the first block without consuming it."""
+    head = data.read(BLOCK_BYTES).removeprefix(codecs.BOM_UTF8)
+    data.put_back(head)
+    return head
+
+
 def line_blocks(data: Input, end: bytes, max_bytes: int) -> Iterator[bytes]:
     """Yield blocks of whole lines.
 
@@ -300,7 +307,9 @@ def line_blocks(data: Input, end: bytes, max_bytes: int) -> Iterator[bytes]:
         pieces.append(block)
         size += len(block)
         if size >= max_bytes:
-            text = f"a row is larger than {max_bytes:,} bytes, the maximum; raise "
-            raise SourceError(Message(text, Hint("max_row_bytes", ...)))
+            text = f"a row is larger than {max_bytes:,} bytes, the maximum; "
+            if max_bytes == ROW_BYTES:
+                raise SourceError(f"{text}split it")
+            raise SourceError(Message(f"{text}raise ", Hint("max_row_bytes", ...)))
     if size:
         yield b"".join(pieces)

@@ -130,15 +130,16 @@ def open_remote(path: RemotePath, *, ranges: bool = False) -> RemoteFile:
         ranges: whether parts of the file will be read in any order; if not, web URLs are opened as
             streams.
     """
-    stream = urlsplit(path.url).scheme in WEB and not ranges
+    is_web, size = urlsplit(path.url).scheme in WEB, path.state.size
+    stream = is_web and not ranges
     # A block size of 0 means a stream, which works without range requests. The size is passed so
     # that fsspec need not request it.
-    more = {"block_size": 0, "size": path.state.size or 1} if stream else {}
-    if ranges and urlsplit(path.url).scheme in WEB and path.state.size:
-        more = {"size": path.state.size}
+    more = {"size": size or 1} if is_web and (stream or size) else {}
+    if stream:
+        more["block_size"] = 0
     with _requesting(path.url) as system:
         file = system.open(path.url, "rb", **more)
-    return RemoteFile(path, file, path.state.size if stream else None, seekable=not stream)
+    return RemoteFile(path, file, size if stream else None, seekable=not stream)
 
 
 def state_of(url: str) -> RemoteState:

@@ -246,6 +246,8 @@ class RespFile(CommandSource):
 class RespEncoder:
     """The Encoder for a RESP file: returns its commands as chunks."""
 
+    skipped = nulls_skipped = 0  # RESP has no nulls
+
     def __init__(self, file: RespFile) -> None:
         self.max_bulk_bytes: int | None = None
         self._file = file
@@ -257,16 +259,7 @@ class RespEncoder:
     def rows(self) -> int:
         return self._splitter.commands
 
-    @property
-    def commands(self) -> int:
-        return self._splitter.commands
-
-    @property
-    def skipped(self) -> int:
-        """The number of commands skipped because of nulls: always 0 for RESP."""
-        return 0
-
-    nulls_skipped = skipped
+    commands = rows
 
     def start_at(self, row: int) -> None:
         """Refuse to start at a row other than 0: a load of RESP can't have a checkpoint."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,9 @@ from pyarrow import types
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
 
-__all__ = ["cast", "validated", "one_schema", "one_type", "same_schema"]
+__all__ = [
+    "as_bytes", "cast", "cast_column", "validated", "one_schema", "one_type", "same_schema",
+]  # fmt: skip
 
 TEXT = (types.is_string, types.is_large_string, types.is_string_view)
 BYTES = (types.is_binary, types.is_large_binary, types.is_binary_view)
@@ -84,7 +86,7 @@ def one_type(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         if types.is_dictionary(encoded):
             return one_type(encoded.value_type, plain)
     for group in (TEXT, BYTES):
-        if is_one_of(kind, group) and is_one_of(other, group):
+        if all(any(is_it(each) for is_it in group) for each in (kind, other)):
             return kind
     if types.is_integer(kind) and types.is_integer(other):
         return one_integer(kind, other)
@@ -105,23 +107,17 @@ def one_integer(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return wide if fits else None
 
 
-def is_one_of(kind: pa.DataType, group: Iterable[Callable[[pa.DataType], bool]]) -> bool:
-    return any(belongs(kind) for belongs in group)
-
-
 def cast(batch: Any, schema: pa.Schema) -> Any:
-    """Return a RecordBatch or Table with the types of a schema, in the same column order.
-
-    A column that already has the wanted type is not cast, because pyarrow's cast can damage the
-    nested columns of a slice.
-    """
+    """Return a RecordBatch or Table with the types of a schema, in the same column order."""
     if batch.schema.types == schema.types:
         return batch
-    columns = [
-        batch.column(index) if found == wanted else batch.column(index).cast(wanted)
-        for index, (found, wanted) in enumerate(zip(batch.schema.types, schema.types, strict=True))
-    ]
+    columns = list(map(cast_column, batch.columns, schema.types))
     return type(batch).from_arrays(columns, schema=schema)
+
+
+def cast_column(column: Any, kind: pa.DataType) -> Any:
+    """Cast a column if its type differs: pyarrow's cast can damage nested columns of a slice."""
+    return column if column.type == kind else column.cast(kind)
 
 
 # Redis accepts any bytes, so text need not be UTF-8. Without the UTF-8 check, validation takes a

@@ -43,8 +43,8 @@ class Tally:
     keys: int = 0
     bytes: int = 0
 
-    def add(self, size: int) -> None:
-        self.keys += 1
+    def add(self, size: int, keys: int = 1) -> None:
+        self.keys += keys
         self.bytes += size
 
 
@@ -166,11 +166,6 @@ def _count(summary: SnapshotSummary, batch: KeyBatch, depth: int) -> None:
         name = -1 if expires < 0 else bisect_right(LIMITS_MS, expires - now_ms)
         summary.expiries[EXPIRY_NAMES[name]].add(size)
     for kind, tally in types.items():
-        _add(summary.types[type_of(kind)], tally)
-    _add(summary.databases[str(batch.database)], total)
-    _add(summary.total, total)
-
-
-def _add(to: Tally, tally: Tally) -> None:
-    to.keys += tally.keys
-    to.bytes += tally.bytes
+        summary.types[type_of(kind)].add(tally.bytes, tally.keys)
+    summary.databases[str(batch.database)].add(total.bytes, total.keys)
+    summary.total.add(total.bytes, total.keys)

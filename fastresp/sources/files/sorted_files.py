@@ -12,7 +12,7 @@ import pyarrow as pa
 from ...outcome.errors import SourceError
 from .query import FilesSource, Query, in_order
 from .reading import NUMBER, ColumnRequest, FileSet
-from .schemas import as_bytes
+from .schemas import as_bytes, cast_column
 
 __all__ = ["SortedFiles"]
 
@@ -86,7 +86,7 @@ class SortedFiles(Query):
 
     def _restore(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [
-            _to_type(_cast(array, _duckdb_type(field)), field.type)
+            _to_type(cast_column(array, _duckdb_type(field)), field.type)
             for array, field in zip(batch.columns, self._fields, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self._fields))
@@ -176,7 +176,3 @@ def _to_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, array.view(kind.storage_type))
     return array.view(kind)
-
-
-def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    return array if array.type == kind else array.cast(kind)

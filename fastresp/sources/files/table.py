@@ -5,10 +5,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from itertools import islice
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from ...encode.columns.exporting import Described
 from ...outcome.errors import SourceError
@@ -52,7 +52,6 @@ class Table:
         self._sort_by = sort_by
         self._pass = SourcePass()
         self._ahead: ReadAhead | None = None
-        self._rows: int | Literal[False] | None = False
 
     def __repr__(self) -> str:
         what = [*self.files] if self._sql is None else [*self.files, shown_query(self._sql)]
@@ -116,16 +115,14 @@ class Table:
         """The exception that ended the last read; None if there was none."""
         return None if self._ahead is None else self._ahead.error
 
-    @property
+    @cached_property
     def rows(self) -> int | None:
         """The number of rows from the metadata of all files; None if a file has no such metadata.
 
         Raises:
             SourceError, OSError: a file can't be read.
         """
-        if self._rows is False:
-            self._rows = self._total(import_optional("pyarrow", ".formats").row_count)
-        return self._rows
+        return self._total(import_optional("pyarrow", ".formats").row_count)
 
     def __length_hint__(self) -> int:
         rows = self.rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import lzma
 import operator
 import os
@@ -239,20 +238,6 @@ def test_missing_delimiter(tmp_path: Path) -> None:
             fastresp.read(path, delimiter=wrong)
 
 
-def test_delimiter_is_for_csv(tmp_path: Path) -> None:
-    paths = [write(tmp_path / f"users.{suffix}") for suffix in ("tsv", "jsonl", "parquet", "arrow")]
-    for path in paths:
-        for sql in (None, "SELECT * FROM source"):
-            with pytest.raises(ValueError, match="delimiter= is for CSV and lines, but this is"):
-                fastresp.read(path, delimiter=";", sql=sql)
-    with pytest.raises(ValueError, match="delimiter= is for files"):
-        fastresp.read("SELECT 1 AS a", delimiter=";")
-    (tmp_path / "x.resp").write_bytes(b"")
-    with pytest.raises(ValueError, match="this file contains commands"):
-        fastresp.read(tmp_path / "x.resp", delimiter=";")
-    assert "delimiter= is for CSV" in failure(io.BytesIO(b'{"a": 1}\n'), delimiter=";")
-
-
 def test_compression_is_detected_whatever_the_name(tmp_path: Path) -> None:
     path = tmp_path / "users.csv"
     path.write_bytes(gzip.compress(csv_bytes(ROWS[:50])) + gzip.compress(csv_bytes(ROWS[50:])))
@@ -329,67 +314,6 @@ def test_flights_match_the_csv_module(flights_csv: bytes) -> None:
             assert 0 < (table.fraction() or 0) <= 1
             if count > 20_000:
                 break
-
-
-# JSON lines.
-
-
-def lines(*rows: str) -> io.BytesIO:
-    return io.BytesIO("".join(row + "\n" for row in rows).encode())
-
-
-def test_strings_of_json_stay_strings() -> None:
-    row = {
-        "day": "2020-01-01",
-        "at": {"time": "2020-01-01 10:00:00", "n": [1, 2]},
-        "days": ["2020-01-01", None],
-        "deep": [{"day": "2020-01-01T00:00:00Z", "nothing": None}],
-        "flag": True,
-        "float": 1.5,
-    }
-    assert rows_of(lines(json.dumps(row))) == [row]
-
-
-# More than a block.
-MANY = [json.dumps({"a": number, "b": "x" * 500}) for number in range(8_000)]
-
-
-def test_json_later_in_the_file() -> None:
-    late = '{"b":"2020-01-01"}'
-    assert rows_of(lines(*MANY, late))[-1] == {"a": None, "b": "2020-01-01"}
-    nulls = [json.dumps({"a": None, "b": "x" * 500})] * 8_000
-    assert rows_of(lines(*nulls, '{"a":"text"}'))[-1] == {"a": "text", "b": None}
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        (
-            '{"a":"x"}',
-            "row 8,000, line 8,001: Column(/a) changed from number to string; columns and",
-        ),
-        (
-            '{"b":5}',
-            "row 8,000, line 8,001: Column(/b) changed from string to number; columns and",
-        ),
-        (
-            '{"c":1}',
-            "unexpected field; columns and types are taken from the first 2 MiB, but a load",
-        ),
-        ('{"a":1.5}', "row 8,000, line 8,001: Column(/a): Failed to parse string: '1.5' as"),
-        ('{"a":1', "row 8,000, line 8,001: the line ends inside its JSON object; fix it"),
-        (
-            '{"a":1,}',
-            "row 8,000, line 8,001: Missing a name for object member; fix it: each line",
-        ),
-        (
-            "nonsense",
-            "row 8,000, line 8,001: not a JSON object; fix it: each row, a line or an element",
-        ),
-    ],
-)
-def test_faults_of_json(line: str, words: str) -> None:
-    assert words in failure(lines(*MANY, line))
 
 
 # Files without rows, and several files.
@@ -512,12 +436,3 @@ def test_column_without_a_name() -> None:
     """pandas writes its index like this."""
     table = pa.table(fastresp.read(io.BytesIO(b",b,\n1,2,3\n"), format="csv"))
     assert table.to_pylist() == [{"column_1": "1", "b": "2", "column_3": "3"}]
-
-
-def test_rows_of_json_lines_up_to_a_size() -> None:
-    rows = b'{"a": "' + b"x" * (5 << 20) + b'"}\n{"a": "y"}\n'
-    table = pa.table(fastresp.read(io.BytesIO(rows), format="jsonl"))
-    assert [len(row["a"]) for row in table.to_pylist()] == [5 << 20, 1]
-    said = "from row 0 on: a row is larger than 3,000,000 bytes, the maximum; raise max_row_bytes"
-    with pytest.raises(fastresp.SourceError, match=said):
-        pa.table(fastresp.read(io.BytesIO(rows), format="jsonl", max_row_bytes=3_000_000))

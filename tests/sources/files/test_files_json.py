@@ -299,6 +299,71 @@ def test_unused_columns_may_have_duplicate_keys() -> None:
     assert values(lines(row.replace("5", '{"b": 5}')), "SET k {a.b}") == ["5"]
 
 
+# Columns outside a load.
+
+
+def test_strings_of_json_stay_strings() -> None:
+    row = {
+        "day": "2020-01-01",
+        "at": {"time": "2020-01-01 10:00:00", "n": [1, 2]},
+        "days": ["2020-01-01", None],
+        "deep": [{"day": "2020-01-01T00:00:00Z", "nothing": None}],
+        "flag": True,
+        "float": 1.5,
+    }
+    assert rows_of(lines(json.dumps(row))) == [row]
+
+
+def test_json_later_in_the_file() -> None:
+    late = '{"b":"2020-01-01"}'
+    assert rows_of(lines(*MANY, late))[-1] == {"a": None, "b": "2020-01-01"}
+    nulls = [json.dumps({"a": None, "b": "x" * 500})] * 8_000
+    assert rows_of(lines(*nulls, '{"a":"text"}'))[-1] == {"a": "text", "b": None}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            '{"a":"x"}',
+            "row 8,000, line 8,001: Column(/a) changed from number to string; columns and",
+        ),
+        (
+            '{"b":5}',
+            "row 8,000, line 8,001: Column(/b) changed from string to number; columns and",
+        ),
+        (
+            '{"c":1}',
+            "unexpected field; columns and types are taken from the first 2 MiB, but a load",
+        ),
+        ('{"a":1.5}', "row 8,000, line 8,001: Column(/a): Failed to parse string: '1.5' as"),
+        ('{"a":1', "row 8,000, line 8,001: the line ends inside its JSON object; fix it"),
+        (
+            '{"a":1,}',
+            "row 8,000, line 8,001: Missing a name for object member; fix it: each line",
+        ),
+        (
+            "nonsense",
+            "row 8,000, line 8,001: not a JSON object; fix it: each row, a line or an element",
+        ),
+    ],
+)
+def test_faults_of_json(line: str, words: str) -> None:
+    assert words in failure(lines(*MANY, line))
+
+
+def test_rows_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = b'{"a": "' + b"x" * (5 << 20) + b'"}\n{"a": "y"}\n'
+    table = pa.table(fastresp.read(io.BytesIO(rows), format="jsonl"))
+    assert [len(row["a"]) for row in table.to_pylist()] == [5 << 20, 1]
+    said = "from row 0 on: a row is larger than 3,000,000 bytes, the maximum; raise max_row_bytes"
+    with pytest.raises(fastresp.SourceError, match=said):
+        pa.table(fastresp.read(io.BytesIO(rows), format="jsonl", max_row_bytes=3_000_000))
+    monkeypatch.setattr("fastresp.sources.files.reading.ROW_BYTES", 3_000_000)  # can't be raised
+    said = failure(io.BytesIO(rows), format="jsonl", max_row_bytes=3_000_000)
+    assert said.endswith("larger than 3,000,000 bytes, the maximum; split it")
+
+
 # Documents.
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tables import failure, rows_of
+from pyarrow import parquet
+from tables import failure, rows_of, write
 
 import fastresp
 
@@ -266,8 +267,6 @@ def test_different_headers_are_found_before_the_first_row(tmp_path: Path, suffix
 
 
 def test_different_parquet_columns_are_found_before_the_first_row(tmp_path: Path) -> None:
-    from pyarrow import parquet
-
     for n, name in enumerate(("a", "b")):
         parquet.write_table(pa.table({name: [1] * 60_000}), tmp_path / f"{n}.parquet")
     file = io.BytesIO()
@@ -419,17 +418,19 @@ def test_bad_rows_keep_their_encoding(tmp_path: Path, encoding: str, kind: str) 
     [
         ("jsonl", {"header": False}, "header= is for CSV and TSV, but this is JSON lines"),
         ("jsonl", {"columns": ["a"]}, "columns= is for CSV and TSV, but this is JSON lines"),
+        ("jsonl", {"delimiter": ";"}, "delimiter= is for CSV and lines, but this is JSON lines"),
+        ("tsv", {"delimiter": ";"}, "delimiter= is for CSV and lines, but this is TSV"),
         ("parquet", {"encoding": "latin-1"}, "encoding= is for CSV, TSV, JSON lines and lines"),
         ("arrow", {"null_values": ["x"]}, "null_values= is for CSV and TSV, but this is Arrow IPC"),
         ("parquet", {"bad_rows": "skip"}, "bad_rows= is for CSV, TSV and JSON lines, but this is"),
     ],
 )  # fmt: skip
 def test_options_of_other_formats(tmp_path: Path, suffix: str, options: Any, words: str) -> None:
-    from tables import write
-
     path = write(tmp_path / f"x.{suffix}")
     with pytest.raises(ValueError, match=words):
         fastresp.read(path, **options)
+    with pytest.raises(ValueError, match=words):
+        fastresp.read(path, sql="FROM source", **options)
     if suffix == "jsonl":
         assert words in failure(io.BytesIO(Path(path).read_bytes()), **options)
     with pytest.raises(ValueError, match="is for files; in a query, use the options of read_csv"):
