@@ -340,18 +340,12 @@ def _convert_errors(name: str, kind: str | None, rows: int = 0) -> Iterator[None
     except pa.ArrowMemoryError as error:
         message = f"{name} can't be read: out of memory ({error}); raise the limit of this process"
         raise SourceError(message) from error
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise SourceError(_read_error(str(error), name, kind, rows)) from error
-    except OSError as error:
-        if error.errno is not None:
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        if getattr(error, "errno", None) is not None:  # from the system, not from Arrow
             raise
-        raise SourceError(_read_error(str(error), name, kind, rows)) from error
-
-
-def _read_error(text: str, name: str, kind: str | None, rows: int) -> str:
-    where = f", from row {rows:,} on," if rows else ""
-    named = f" as {FORMAT_NAMES[kind]}" if kind else ""
-    return (
-        f"{name}{where} can't be read{named}: {text.splitlines()[0]}; check that the file is "
-        "complete and in this format"
-    )
+        where = f", from row {rows:,} on," if rows else ""
+        named = f" as {FORMAT_NAMES[kind]}" if kind else ""
+        raise SourceError(
+            f"{name}{where} can't be read{named}: {str(error).splitlines()[0]}; check that the "
+            "file is complete and in this format"
+        ) from error

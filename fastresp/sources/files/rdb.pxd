@@ -72,7 +72,7 @@ cdef class RdbReader:
     cdef bint advance(self, Step step) except -1
     cdef bint read_opcode(self, int code, Cursor *c) except -1
     cdef bint read_aux(self, Cursor *c) except -1
-    cdef bytes read_text(self, Cursor *c)
+    cdef bytes read_string(self, Cursor *c)
     cdef int fill(self) except -1
     cdef int hold(self, bytes block) except -1
     cdef void add_to_checksum(self) noexcept

@@ -308,7 +308,7 @@ cdef class RdbReader:
         if code == AUX:
             return self.read_aux(c)
         if code == FUNCTION:
-            code_of = self.read_text(c)
+            code_of = self.read_string(c)
             if code_of is not None:
                 self.functions.append(code_of)
             return code_of is not None
@@ -317,7 +317,7 @@ cdef class RdbReader:
             return self.pass_value(c, MODULE_VALUE)
         if code == SLOT_IMPORT and self.valkey:
             # The name of a slot migration, and its ranges of slots.
-            if self.read_text(c) is None or not read_number(c, &ranges):
+            if self.read_string(c) is None or not read_number(c, &ranges):
                 return False
             while ranges and read_number(c, &_) and read_number(c, &_):
                 ranges -= 1
@@ -326,13 +326,13 @@ cdef class RdbReader:
 
     cdef bint read_aux(self, Cursor *c) except -1:
         """Read the name and the value of an auxiliary field."""
-        name = self.read_text(c)
-        value = None if name is None else self.read_text(c)
+        name = self.read_string(c)
+        value = None if name is None else self.read_string(c)
         if value is not None and len(self.aux) < MAX_AUX and len(name) + len(value) < BLOCK_BYTES:
             self.aux[name] = value
         return value is not None
 
-    cdef bytes read_text(self, Cursor *c):
+    cdef bytes read_string(self, Cursor *c):
         """Read a string; return None if bytes are damaged or missing (see Cursor)."""
         cdef Word word
         cdef Stored stored

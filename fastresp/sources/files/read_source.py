@@ -23,7 +23,6 @@ __all__ = ["read"]
 
 DELIMITER = '[^"\r\n\0\x80-\U0010ffff]'
 QUOTE = "[^\r\n\0\x80-\U0010ffff]"
-ONE = "one ASCII character other than"
 QUERY = re.compile(r"\s*(select|with|from|values)[\s('\"*]", re.IGNORECASE)
 
 
@@ -287,18 +286,16 @@ def _of_rdb(
 
 
 def _check_options(options: FileOptions, format: Format | None) -> None:  # noqa: A002
-    delimiter, quote, escape = options.delimiter, options.quote, options.escape
-    ends_lines = delimiter == "\0" and format == "lines"
-    if delimiter is not None and not ends_lines and not re.fullmatch(DELIMITER, delimiter):
-        text = f" must be {ONE} a quote, a line end or NUL, not {delimiter!r}"
-        raise ValueError(Message(Hint("delimiter"), text))
-    if quote and not re.fullmatch(QUOTE, quote):
-        text = f" must be {ONE} a line end or NUL, or empty, not {quote!r}"
-        raise ValueError(Message(Hint("quote"), text))
-    if escape is not None and not re.fullmatch(QUOTE, escape):
-        text = f" must be {ONE} a line end or NUL, not {escape!r}"
-        raise ValueError(Message(Hint("escape"), text))
-    if escape is not None and quote == "":
+    delimiter = None if format == "lines" and options.delimiter == "\0" else options.delimiter
+    for name, value, pattern, others in (
+        ("delimiter", delimiter, DELIMITER, "a quote, a line end or NUL"),
+        ("quote", options.quote, f"{QUOTE}?", "a line end or NUL, or empty"),
+        ("escape", options.escape, QUOTE, "a line end or NUL"),
+    ):
+        if value is not None and not re.fullmatch(pattern, value):
+            text = f" must be one ASCII character other than {others}, not {value!r}"
+            raise ValueError(Message(Hint(name), text))
+    if options.escape is not None and options.quote == "":
         text = " is for quoted fields, but this file has no quotes; leave it out"
         raise ValueError(Message(Hint("escape", ...), text))
     if options.encoding is not None:

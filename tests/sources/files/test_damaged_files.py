@@ -62,17 +62,6 @@ def test_evil_file_runs_no_command(
     assert f"{path}: from row 0 on, column 'id' is damaged" in done.stderr
 
 
-@pytest.mark.parametrize("transport", ["socket", "redis-cli"])
-def test_evil_file_from_python(
-    tmp_path: Path, server: LocalServer, client: redis.Redis, transport: Any
-) -> None:
-    client.set("kept", "1")
-    data = fastresp.read(evil_file(tmp_path))
-    with pytest.raises(fastresp.SourceError, match="column 'id' is damaged"):
-        fastresp.mass_insert(data, "SET {id} v", server=server.url, transport=transport)
-    assert client.keys() == [b"kept"]
-
-
 def test_evil_file_in_a_query(tmp_path: Path) -> None:
     path = evil_file(tmp_path)
     assert "column 'id' is damaged" in failure(path, sql="SELECT id FROM source")

@@ -152,11 +152,7 @@ def test_a_closed_file_object() -> None:
             "compressed with xz, which is not supported; decompress",
         ),
         (lzma.compress(b"1\n"), "lines", "it is compressed with xz, which is not supported"),
-        (
-            b"\x04\x22\x4d\x18 LZ4",
-            "jsonl",
-            "it is an LZ4 file, which is not supported; decompress it",
-        ),
+        (b"\x04\x22\x4d\x18 LZ4", "jsonl", "it is an LZ4 file, which is not supported; decompress"),
         (b"PAR1\x15\x04", "csv", "it is Parquet; use format='parquet'"),
         (b"PK\x03\x04 xlsx", "tsv", "it is a zip archive, as Excel writes it; convert it"),
         ('{"id": 1}\n'.encode("utf-16"), "jsonl", "it is UTF-16; use encoding='utf-16'"),

@@ -324,32 +324,17 @@ def test_json_later_in_the_file() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (
-            '{"a":"x"}',
-            "row 8,000, line 8,001: Column(/a) changed from number to string; columns and",
-        ),
-        (
-            '{"b":5}',
-            "row 8,000, line 8,001: Column(/b) changed from string to number; columns and",
-        ),
-        (
-            '{"c":1}',
-            "unexpected field; columns and types are taken from the first 2 MiB, but a load",
-        ),
-        ('{"a":1.5}', "row 8,000, line 8,001: Column(/a): Failed to parse string: '1.5' as"),
-        ('{"a":1', "row 8,000, line 8,001: the line ends inside its JSON object; fix it"),
-        (
-            '{"a":1,}',
-            "row 8,000, line 8,001: Missing a name for object member; fix it: each line",
-        ),
-        (
-            "nonsense",
-            "row 8,000, line 8,001: not a JSON object; fix it: each row, a line or an element",
-        ),
+        ('{"a":"x"}', "Column(/a) changed from number to string; columns and types are taken from"),
+        ('{"b":5}', "Column(/b) changed from string to number; columns and types are taken from"),
+        ('{"c":1}', "unexpected field; columns and types are taken from the first 2 MiB, but a"),
+        ('{"a":1.5}', "Column(/a): Failed to parse string: '1.5' as"),
+        ('{"a":1', "the line ends inside its JSON object; fix it"),
+        ('{"a":1,}', "Missing a name for object member; fix it: each line"),
+        ("nonsense", "not a JSON object; fix it: each row, a line or an element"),
     ],
 )
 def test_faults_of_json(line: str, words: str) -> None:
-    assert words in failure(lines(*MANY, line))
+    assert f"row 8,000, line 8,001: {words}" in failure(lines(*MANY, line))
 
 
 def test_rows_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
