@@ -78,7 +78,7 @@ def _column_names(text: CheckedText, kind: str, options: FileOptions) -> list[st
 
 
 def _header(text: CheckedText, kind: str, options: FileOptions) -> Sequence[str | None]:
-    """Return the names in the first line; a name that is empty and not quoted is None."""
+    """Return the names in the first line; an empty name without quotes is None."""
     data, quote = text.file, re.escape(text.dialect.quote.encode())
     pattern = re.compile(HEADER.replace(b'"', quote) if quote else PLAIN_HEADER)
     head = data.read(BLOCK_BYTES)
@@ -110,7 +110,7 @@ def _header(text: CheckedText, kind: str, options: FileOptions) -> Sequence[str 
 
 
 def _fields(line: str, dialect: Dialect) -> list[str | None]:
-    """Return the fields of a line, as Arrow does; a field that is empty and not quoted is None."""
+    """Split a line as Arrow does; an empty field without quotes is None."""
     width = line.count(dialect.delimiter) + 1
     text = f"{line}\n".encode()
     table = arrow_csv.read_csv(
@@ -432,10 +432,10 @@ class CheckedText:
         return rest
 
 
-def _open_quote(line: int, what: str) -> SourceError:
+def _open_quote(line: int, fault: str) -> SourceError:
     return SourceError(
         Message(
-            f"the quote opened in line {line:,} {what}; close it, or double it if it is part of "
+            f"the quote opened in line {line:,} {fault}; close it, or double it if it is part of "
             "the text",
             IF_TEXT,
         ),

@@ -34,8 +34,8 @@ TYPES_ADVICE = Message(
     "own type and text: load the file that way, or write all values of a column with one type",
 )  # fmt: skip
 KINDS_ADVICE = (
-    "in a value that the template looks into, all items of a list must have one kind: write "
-    "{name!json} for the whole value as JSON, or correct the row"
+    "where the template reads fields or items of a value, all items of a list must have one kind: "
+    "write {name!json} for the whole value as JSON, or correct the row"
 )
 OBJECT_ADVICE = "fix it: each line must be one JSON object"
 KEYS_ADVICE = "fix it: the keys of an object must be unique"

@@ -133,14 +133,13 @@ def read(
         null_values: unquoted CSV fields that mean null, besides empty fields.
         bad_rows: how to handle rows of CSV or JSON lines that can't be read: ``"error"`` raises;
             ``"skip"`` skips them, and ``Table.bad_rows`` counts them; or the path of a file to
-            write them to, unchanged. If the file has contents, using the table raises
+            write them to, unchanged. If that file is not empty, loading the table raises
             FileExistsError.
         max_row_bytes: the maximum size of a row of JSON lines, in bytes; by default 512 MiB, the
             default limit of a server. A row needs about five times its size in memory.
-        match, type, fields, ttl, binary: which keys and values of an RDB file to read, as for
-            ``unload()``: a pattern such as ``"user:{id}"`` (by default all keys, with a column
-            ``key``), one type, the names of fields, a column with the time of expiry, and the
-            columns to read as bytes.
+        match, type, fields, ttl, binary: options for RDB files, as for ``unload()``: a pattern of
+            keys such as ``"user:{id}"`` (by default all keys, with a column ``key``); one type; the
+            names of fields; a column with expiry times; and the columns to read as bytes.
         db: the database of an RDB file; by default 0, with a warning if other databases have keys.
         limit: stop after this many rows; with ``sort_by``, this many sorted rows.
         sort_by: the name of a column, or a list of names: sort the rows by these columns, in

@@ -18,6 +18,7 @@ from ...outcome.errors import SourceError
 from .checks import InitialState
 from .formats import OpenFile, columns_of, metadata_of, open_file, row_count
 from .input import LineSearch, StopEvent, from_start, name_of, start_of
+from .line_numbers import lines_of_rows
 from .partitions import Partitions
 from .read_ahead import SourcePass
 from .reading import ColumnRequest, FileSet, Reading
@@ -286,8 +287,6 @@ class SeveralFiles(SourcePass):
 
     def _lines(self, file: SourceFile, rows: list[int], stopped: StopEvent) -> list[int]:
         """Return the line numbers of some rows of a file, up to the first row that is not found."""
-        from .line_numbers import lines_of_rows  # imports the reader of JSON: 30 ms
-
         if is_remote(file.source) or file.initial is None or not file.initial.unchanged:
             return []
         options = self._reading.options
