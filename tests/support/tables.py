@@ -46,10 +46,15 @@ def write(path: Path, rows: list[dict[str, Any]] = ROWS) -> str:
     elif stem == "feather":
         feather.write_feather(table, str(path))
     else:
-        kind = pa.ipc.new_stream if stem == "arrows" else pa.ipc.new_file
-        with kind(path, table.schema) as writer:
-            writer.write_table(table, max_chunksize=30)
+        write_ipc(path, table, max_chunksize=30)
     return str(path)
+
+
+def write_ipc(path: Path, table: pa.Table, **options: Any) -> None:
+    """Write an Arrow IPC file; a stream if its suffix is "arrows"."""
+    kind = pa.ipc.new_stream if path.suffix == ".arrows" else pa.ipc.new_file
+    with kind(path, table.schema) as writer:
+        writer.write_table(table, **options)
 
 
 def as_text(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

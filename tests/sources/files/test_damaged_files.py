@@ -18,7 +18,7 @@ from damaged_files import EVIL, KINDS
 from places import SUPPORT
 from pyarrow import parquet
 from raw_arrays import int32
-from tables import failure
+from tables import failure, write_ipc
 
 import fastresp
 from fastresp.server.local_server import LocalServer
@@ -35,11 +35,9 @@ def evil_file(path: Path, suffix: str = "arrow", names: tuple[str, ...] = ("id",
     # A string of -60 bytes once made the encoder write commands with keys ending inside the third
     # string.
     texts = ["x" * 140, ("y" * 10 + "\r\n$1\r\nv" + EVIL).ljust(60, "z"), "w" * 50]
-    kind = pa.ipc.new_stream if suffix == "arrows" else pa.ipc.new_file
     table = pa.table(dict.fromkeys(names, texts))
     file = path / f"evil.{suffix}"
-    with kind(file, table.schema) as writer:
-        writer.write_table(table)
+    write_ipc(file, table)
     data = file.read_bytes()
     assert data.count(int32(0, 140, 200, 250)) == len(names)
     file.write_bytes(data.replace(int32(0, 140, 200, 250), int32(0, 200, 140, 250)))
@@ -83,8 +81,7 @@ def test_bytes_need_not_be_utf8(tmp_path: Path) -> None:
     nested = pa.ListArray.from_arrays([0, 1, 2], bad)
     table = pa.table({"a": bad.view(pa.string()), "b": nested.view(pa.list_(pa.string()))})
     parquet.write_table(table, tmp_path / "a.parquet")
-    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
-        writer.write_table(table)
+    write_ipc(tmp_path / "a.arrow", table)
     for name in ("a.parquet", "a.arrow"):
         fastresp.dump(fastresp.read(tmp_path / name), "RPUSH {a} {*b}", tmp_path / "out")
         assert (tmp_path / "out").read_bytes() == fastresp.pack_many(
@@ -95,8 +92,7 @@ def test_bytes_need_not_be_utf8(tmp_path: Path) -> None:
 def test_column_name_that_is_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     table = pa.table({"name": ["a"]})
-    with pa.ipc.new_file(path, table.schema) as writer:
-        writer.write_table(table)
+    write_ipc(path, table)
     path.write_bytes(path.read_bytes().replace(b"name", b"na\xffe"))
     assert "a column name is not UTF-8" in failure(path)
 

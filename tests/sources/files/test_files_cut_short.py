@@ -18,6 +18,7 @@ import pytest
 from changing_files import Changing
 from places import SUPPORT
 from pyarrow import parquet
+from tables import write_ipc
 
 import fastresp
 from fastresp.sources.files import arrow_files
@@ -36,8 +37,7 @@ def write_file(path: Path) -> None:
     if kind == "parquet":
         parquet.write_table(table, path, row_group_size=10_000, compression="none")
     elif kind in ("arrow", "arrows"):
-        with (pa.ipc.new_file if kind == "arrow" else pa.ipc.new_stream)(path, table.schema) as out:
-            out.write_table(table, max_chunksize=1_000)
+        write_ipc(path, table, max_chunksize=1_000)
     elif kind == "resp":
         fastresp.dump(table, TEMPLATE, path)
     else:
@@ -83,8 +83,7 @@ def test_arrow_file_changed_during_a_load(
     monkeypatch.setattr(arrow_files, "MAX_IN_MEMORY", most)
     path = tmp_path / "x.arrow"
     table = pa.table({"id": list(range(50_000)), "text": ["whole" * 10] * 50_000})
-    with pa.ipc.new_file(path, table.schema) as out:
-        out.write_table(table)
+    write_ipc(path, table)
     whole = io.BytesIO()
     fastresp.dump(table, TEMPLATE, whole)
     size = path.stat().st_size
@@ -173,8 +172,7 @@ def test_files_of_proc_may_change() -> None:
 def test_arrow_file_of_one_large_batch_is_not_held_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
     table = pa.table({"id": list(range(200_000)), "text": ["x" * 500] * 200_000})
-    with pa.ipc.new_file(path, table.schema) as out:
-        out.write_table(table)
+    write_ipc(path, table)
     code = (
         "import os, re, sys, fastresp, pyarrow\n"
         "def size():\n"
@@ -204,7 +202,6 @@ def test_arrow_batch_too_large_for_the_disk(
     for suffix in ("arrow", "arrows"):
         path = tmp_path / f"x.{suffix}"
         table = pa.table({"id": ["x" * 100] * 30_000})
-        with (pa.ipc.new_file if suffix == "arrow" else pa.ipc.new_stream)(path, table.schema) as w:
-            w.write_table(table)
+        write_ipc(path, table)
         with pytest.raises(fastresp.SourceError, match=r"a batch of 2 MiB .* in /proc: .*TMPDIR"):
             fastresp.dump(fastresp.read(path), "SET {id} x", io.BytesIO())

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,53 +17,41 @@ import pyarrow as pa
 import pytest
 import redis
 from command_line import invoke
+from loads import Insert
 from peak import PEAK
 from pyarrow import parquet
 from tables import ROWS, csv_bytes, run, write
 
 import fastresp
-import fastresp.aio
 from fastresp.cli.exit_codes import Exit
 from fastresp.server.local_server import LocalServer
 
 
-def insert_asyncio(*args: Any, **options: Any) -> fastresp.Report:
-    return asyncio.run(fastresp.aio.mass_insert(*args, **options))
-
-
-@pytest.fixture(params=[fastresp.mass_insert, insert_asyncio], ids=["sync", "asyncio"])
-def insert(request: pytest.FixtureRequest) -> Callable[..., fastresp.Report]:
-    return request.param
-
-
-Insert = Callable[..., fastresp.Report]
-
-
 @pytest.mark.parametrize("name", ["x.txt", "x", "x.log.gz"])
 def test_files_without_a_format_are_lines_for_one_placeholder(
-    server: LocalServer, client: redis.Redis, tmp_path: Path, insert: Insert, name: str
+    server: LocalServer, client: redis.Redis, tmp_path: Path, insert_singly: Insert, name: str
 ) -> None:
     data = b'a,b\n"c\n'
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     for path in (tmp_path / name, [tmp_path / name]):
-        assert insert(path, "RPUSH {line} x", server=server.url).rows == 2
+        assert insert_singly(path, "RPUSH {line} x", server=server.url).rows == 2
     assert client.llen("a,b") == client.llen('"c') == 2
     report = fastresp.verify(tmp_path / name, "RPUSH {line} x", server=server.url)
     assert report.rows == 2
     done = invoke("load", tmp_path / name, "SADD s {line}", "--server", server.url, "--verify")
     assert done.exit_code == 0 and client.scard("s") == 2
     with pytest.raises(ValueError, match=f"can't tell the format of .*{name} .*; set format="):
-        insert(tmp_path / name, "SADD s {id}", server=server.url)
+        insert_singly(tmp_path / name, "SADD s {id}", server=server.url)
     (tmp_path / "x.csv").write_text("line\n1\n")
-    assert insert(tmp_path / "x.csv", "SADD csv {line}", server=server.url).rows == 1
+    assert insert_singly(tmp_path / "x.csv", "SADD csv {line}", server=server.url).rows == 1
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrow"])
 def test_load(
-    insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path, suffix: str
+    insert_singly: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path, suffix: str
 ) -> None:
     table = fastresp.read(write(tmp_path / f"users.{suffix}"))
-    report = insert(table, "HSET user:{id} {**}", server=server.url, nulls="skip")
+    report = insert_singly(table, "HSET user:{id} {**}", server=server.url, nulls="skip")
     assert report.rows == 100
     assert client.hgetall("user:3") == {b"name": b"user 3", b"note": b"a\nb"}
     assert client.hgetall("user:4") == {b"name": b"user 4"}
@@ -81,16 +67,15 @@ def parts(folder: Path, names: tuple[str, ...] = ("1", "2")) -> list[str]:
 
 
 def test_errors_name_the_file(
-    insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
+    insert_singly: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
     client.set("text", "x")
     paths = parts(tmp_path)
     rejects = tmp_path / "rejects.jsonl"
-    report = insert(
+    report = insert_singly(
         fastresp.read(tmp_path / "?.csv"),
         "RPUSH {key} {value}",
         server=server.url,
-        transport="socket",
         on_error="collect",
         rejects=rejects,
     )
@@ -106,32 +91,31 @@ def test_errors_name_the_file(
 
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_paths_as_data(
-    client: redis.Redis, insert: Insert, kind: Any, tmp_path: Path, server: LocalServer
+    client: redis.Redis, insert_singly: Insert, kind: Any, tmp_path: Path, server: LocalServer
 ) -> None:
     paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
     for number, path in enumerate(paths):
         path.write_text(f"id,name\n{number},n{number}\n")
-    report = insert(kind(paths), "SET {id} {name}", server=server.url)
+    report = insert_singly(kind(paths), "SET {id} {name}", server=server.url)
     assert (report.rows, client.get("0"), client.get("1")) == (2, b"n0", b"n1")
     fastresp.dump(kind(paths), "SET {id} {name}", tmp_path / "x.resp")
     assert b"n1" in (tmp_path / "x.resp").read_bytes()
     # A list of str is rows, not paths.
     with pytest.raises(fastresp.TemplateError, match=r"pass read\(\['.*a.csv', ...\]\)"):
-        insert([str(path) for path in paths], "SET {id} {name}", server=server.url)
+        insert_singly([str(path) for path in paths], "SET {id} {name}", server=server.url)
     with pytest.raises(fastresp.TemplateError, match=r"write \{0\} for it\n"):
-        insert(["none.csv"], "SET {id} {name}", server=server.url)
+        insert_singly(["none.csv"], "SET {id} {name}", server=server.url)
 
 
 def test_errors_of_a_single_file_name_it(
-    insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
+    insert_singly: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
     client.set("text", "x")
     rejects = tmp_path / "rejects.jsonl"
-    report = insert(
+    report = insert_singly(
         fastresp.read(path := parts(tmp_path)[0]),
         "RPUSH {key} {value}",
         server=server.url,
-        transport="socket",
         on_error="collect",
         rejects=rejects,
     )
@@ -142,12 +126,12 @@ def test_errors_of_a_single_file_name_it(
 
 
 def test_rows_that_cannot_be_encoded_name_the_file(
-    insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
+    insert_singly: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
     paths = parts(tmp_path)
     Path(paths[1]).write_text("key,value\nlist,1\nlist,\n")
     with pytest.raises(fastresp.EncodeError) as caught:
-        insert(fastresp.read(paths), "RPUSH {key} {value}", server=server.url)
+        insert_singly(fastresp.read(paths), "RPUSH {key} {value}", server=server.url)
     assert caught.value.row == 4
     where = f"row 1 (key=list), line 3 of {paths[1]}, command 4, column 'value'"
     assert str(caught.value).startswith(where)
@@ -156,14 +140,14 @@ def test_rows_that_cannot_be_encoded_name_the_file(
 
 @pytest.mark.few(1)
 def test_exceptions_of_the_source_propagate_unchanged(
-    insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
+    insert_singly: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
     path = tmp_path / "users.csv"
     path.write_bytes(csv_bytes(ROWS * 3000) + b"1,2\n")
     with pytest.raises(
         fastresp.SourceError, match=r"users.csv: row 300,000, line 402,002 has 2 fields"
     ) as caught:
-        insert(fastresp.read(path), "LPUSH list {id}", server=server.url)
+        insert_singly(fastresp.read(path), "LPUSH list {id}", server=server.url)
     assert not isinstance(caught.value, pa.ArrowInvalid)
     assert 0 < client.llen("list") <= 300_000
 

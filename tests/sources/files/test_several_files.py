@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 import redis
 from pyarrow import parquet
-from tables import failure, rows_of
+from tables import failure, rows_of, write_ipc
 
 import fastresp
 from fastresp.server.options import Options
@@ -61,10 +61,7 @@ def parts(
         if suffix == "parquet":
             parquet.write_table(table, path)
         else:
-            with (pa.ipc.new_file if suffix == "arrow" else pa.ipc.new_stream)(
-                path, table.schema
-            ) as file:
-                file.write_table(table)
+            write_ipc(path, table)
     return paths
 
 
@@ -132,8 +129,7 @@ def test_resumed_rows_have_the_types_of_their_file(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.{'arrow' if number == 2 else 'parquet'}"
         table = pa.table({"v": pa.array(range(4)).cast(kind)})
         if number == 2:
-            with pa.ipc.new_file(path, table.schema) as file:
-                file.write_table(table, max_chunksize=2)
+            write_ipc(path, table, max_chunksize=2)
         else:
             parquet.write_table(table, path, row_group_size=2)
         paths.append(path)

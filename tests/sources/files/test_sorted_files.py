@@ -18,7 +18,7 @@ import pytest
 import redis
 from peak import PEAK
 from pyarrow import parquet
-from tables import as_text, csv_bytes, failure, rows_of, run, write
+from tables import as_text, csv_bytes, failure, rows_of, run, write, write_ipc
 
 import fastresp
 from fastresp.server.local_server import LocalServer
@@ -102,8 +102,7 @@ def test_duplicate_column_names(tmp_path: Path) -> None:
     table = pa.Table.from_arrays(
         [pa.array([2, 1]), pa.array([1, 2]), pa.array([3, 4])], list("aab")
     )
-    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
-        writer.write_table(table)
+    write_ipc(tmp_path / "x.arrow", table)
     said = failure(tmp_path / "x.arrow", sort_by="a")
     assert said == "can't sort by 'a': two columns have this name; the columns are a, a, b"
     found = pa.table(fastresp.read(tmp_path / "x.arrow", sort_by="b"))
@@ -210,8 +209,7 @@ def test_no_type_changes_a_value(tmp_path: Path, name: str) -> None:
     order = [3, 10, 0, 7]
     column = pa.array([None if at == 7 else value(at) for at in order], kind)
     table = pa.table({"x": column, "n": order})
-    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
-        writer.write_table(table)
+    write_ipc(tmp_path / "x.arrow", table)
     plain = (
         table.cast(pa.schema([("x", pa.string()), ("n", pa.int64())]))
         if pa.types.is_dictionary(kind)
@@ -224,8 +222,7 @@ def test_no_type_changes_a_value(tmp_path: Path, name: str) -> None:
 
 def test_types_that_duckdb_lacks(tmp_path: Path) -> None:
     table = pa.table({"n": [1], "x": pa.array([[1.5]], pa.list_(pa.float16()))})
-    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
-        writer.write_table(table)
+    write_ipc(tmp_path / "x.arrow", table)
     said = failure(tmp_path / "x.arrow", sort_by="n")
     assert said.startswith("can't sort rows with column 'x' of type list<item: halffloat>; ")
 
@@ -233,8 +230,7 @@ def test_types_that_duckdb_lacks(tmp_path: Path) -> None:
 def test_maps_that_duckdb_lacks(tmp_path: Path) -> None:
     column = pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int8()))
     table = pa.table({"n": [1], "x": column})
-    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
-        writer.write_table(table)
+    write_ipc(tmp_path / "x.arrow", table)
     assert "sorting the rows failed: Invalid Input Error: Arrow map contains duplicate key" in (
         failure(tmp_path / "x.arrow", sort_by="n")
     )
