@@ -260,7 +260,7 @@ def _has_nothing(data: Any) -> bool:
 
 
 def _check_later(template: Template, read: SourcePass, options: Options) -> None:
-    """Refuse a template that does not fit a later file, before rows of the first file are sent."""
+    """Before rows are sent, refuse a template that does not fit the columns of a later file."""
     if not read.schemas:
         return
     import pyarrow as pa

@@ -30,12 +30,12 @@ cdef enum:
     # A batch ends at this number of rows or bytes.
     BATCH_ROWS = 65536
     BATCH_BYTES = 8 << 20
-    # The number of places in a hash for which the last field is remembered.
+    # Maximum number of fields per hash whose columns are guessed from the previous hash.
     GUESSES = 256
     FIRST_SLOTS = 64
 
 cdef enum Stop:
-    MORE            # the next row
+    MORE            # continue with the next row
     FULL            # the batch is full
     AT_STEP         # the reader needs Python
     BAD_VALUE       # a value is damaged

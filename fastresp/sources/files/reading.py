@@ -21,7 +21,7 @@ __all__ = [
     "first_block", "line_blocks", "option_error",
 ]  # fmt: skip
 
-# A row of CSV must fit in a block. Flights as CSV: a process that reads them peaks at
+# CSV rows of up to this size can always be read. Flights as CSV: a process that reads them peaks at
 # 126 MiB with blocks of 1 MiB, 129 MiB with 2, 155 MiB with 4; throughput is the same.
 BLOCK_BYTES = 2 << 20
 
