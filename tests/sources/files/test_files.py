@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import lzma
@@ -296,20 +295,6 @@ def test_faults_of_csv(text: bytes, words: str, tmp_path: Path) -> None:
     said = failure(path)
     assert words in said
     assert str(path) in said
-
-
-def test_flights_match_the_csv_module(flights_csv: bytes) -> None:
-    with fastresp.read(io.BytesIO(flights_csv)) as table:
-        batches = pa.RecordBatchReader.from_stream(table)
-        expected = csv.DictReader(io.StringIO(flights_csv.decode(), newline=""))
-        count = 0
-        for batch in batches:
-            for row in batch.to_pylist():
-                assert row == {name: value or None for name, value in next(expected).items()}
-            count += len(batch)
-            assert 0 < (table.fraction() or 0) <= 1
-            if count > 20_000:
-                break
 
 
 # Files without rows, and several files.

@@ -45,6 +45,7 @@ NUMBERS = [
     "9007199254740993", "1.5", "1", "-1", "0", "-0", "-0.0", "1.10", "1.0", "1e5", "1E+5", "1e-7",
     "18446744073709551616", "170141183460469231731687303715884105728", "123456789012345678.25",
     "0.1000000000000000055511151231257827", "1" * 80, "1e400", "5e-324",
+    "NaN", "Infinity", "-Infinity",
 ]  # fmt: skip
 
 
@@ -84,52 +85,6 @@ def test_vectors_of_numbers() -> None:
 
 # More than a block.
 MANY = [json.dumps({"a": number, "b": "x" * 500}) for number in range(8_000)]
-
-
-def test_numbers_beyond_the_first_block_keep_their_text() -> None:
-    late = [*LARGE, "1.10", "1e5"]
-    source = lines(*MANY, *(f'{{"a": {number}, "b": "y"}}' for number in late))
-    assert values(source, "SET k {a}")[-5:] == late
-
-
-@given(
-    st.lists(
-        st.dictionaries(
-            st.sampled_from(["a", "b", "ä", 'c"']),
-            st.one_of(st.integers(), st.floats(), st.none(), st.decimals(allow_nan=False)),
-        ),
-        min_size=1,
-        max_size=9,
-    )
-)
-def test_any_numbers(rows: list[dict[str, Any]]) -> None:
-    texts = [
-        {name: "null" if v is None else json.dumps(v) if not isinstance(v, Decimal) else number(v)
-         for name, v in row.items()}
-        for row in rows
-    ]  # fmt: skip
-    documents = [
-        "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in row.items()) + "}"
-        for row in texts
-    ]
-    found = made(lines(*documents), "RPUSH k {*!json}")
-    assert [command[2].decode() for command in found] == documents
-    names = {name for row in texts for name, text in row.items()}
-    sent = made(lines(*documents), "HSET k x y {**}") if names else []
-    kept = [
-        row for row in texts if set(row.values()) - {"null"}
-    ]  # {**} without fields makes no command
-    assert len(sent) == len(kept)
-    for row, command in zip(kept, sent, strict=True):
-        pairs = dict(zip(command[4::2], command[5::2], strict=True))
-        assert pairs == {
-            name.encode(): text.encode() for name, text in row.items() if text != "null"
-        }
-
-
-def number(value: Decimal) -> str:
-    """Return a decimal as JSON text."""
-    return format(value, "f") if value.is_finite() else "0"
 
 
 @pytest.mark.parametrize(
@@ -220,13 +175,6 @@ def test_integers_of_more_than_38_digits_are_refused_as_numbers(number: str, fir
     assert said.endswith("is not one; write it as a string")
     assert len(said) < 200
     assert values(lines(f'{{"id": {number}}}'), "SET k {id}") == [number]
-
-
-def test_integers_of_more_than_38_digits_beyond_the_first_block() -> None:
-    late = [*MANY, f'{{"a": {2**1024}, "b": "x"}}']
-    assert "row 8,000, line 8,001: Column(/a): " in failure(lines(*late))
-    first = f'{{"a": {2**64}, "b": "x"}}'
-    assert "row 8,001, line 8,002: Column(/a) has integers" in failure(lines(first, *late))
 
 
 @pytest.mark.parametrize("number", ["9" * 38, "-" + "9" * 38])

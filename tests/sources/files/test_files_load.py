@@ -270,6 +270,7 @@ def test_the_import_is_light() -> None:
         ("pyarrow", "fastresp.read(sys.executable, format='csv')"),
         ("pyarrow", "fastresp.read('FROM x')"),
         ("duckdb", "pyarrow.table(fastresp.read('FROM x'))"),
+        ("duckdb", "pyarrow.table(fastresp.read(sys.executable, format='lines', sort_by='line'))"),
     ],
 )
 def test_missing_package(package: str, call: str) -> None:

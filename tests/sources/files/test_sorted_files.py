@@ -18,7 +18,7 @@ import pytest
 import redis
 from peak import PEAK
 from pyarrow import parquet
-from tables import as_text, csv_bytes, failure, rows_of, run, write, write_ipc
+from tables import as_text, csv_bytes, failure, rows_of, write, write_ipc
 
 import fastresp
 from fastresp.server.local_server import LocalServer
@@ -245,16 +245,6 @@ def test_options_that_conflict(tmp_path: Path) -> None:
     (tmp_path / "x.resp").write_bytes(b"")
     with pytest.raises(ValueError, match="sort_by= is for columns, but this file contains"):
         fastresp.read(str(tmp_path / "x.resp"), sort_by="id")
-
-
-def test_duckdb_is_missing(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.csv", MIXED)
-    code = (
-        "import sys, fastresp, pyarrow\nsys.modules['duckdb'] = None\n"
-        f"try: pyarrow.table(fastresp.read({path!r}, sort_by='id'))\n"
-        "except ImportError as error: print(error)\n"
-    )
-    assert "needs duckdb, which is not installed: pip install" in run(code).stdout
 
 
 def test_serialize_needs_adjacent_rows_of_a_key(
