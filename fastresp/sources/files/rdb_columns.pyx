@@ -368,11 +368,14 @@ cdef class RdbColumns:
         cdef int64_t rows = self.columns[0].length, row
         cdef Py_ssize_t i
         cdef list columns = []
+        cdef GrowingColumn *keys = &self.columns[0]
         for i in range(self.n):
-            if self.columns[i].text:
-                row = first_invalid(&self.columns[i])
-                if row >= 0:
-                    raise not_text(self.names[i], self.names[0], value(&self.columns[0], row))
+            row = first_invalid(&self.columns[i]) if self.columns[i].text else -1
+            if row >= 0:
+                name, key = self.names[i], keys.data[keys.offsets[row]:keys.offsets[row + 1]]
+                message = f"{name!r} of the key with {self.names[0]} {key[:40]!r} is not UTF-8; "
+                advice = (f"name {name!r} ", Hint("binary", ..., "in"), " to get bytes")
+                raise DecodeError(Message(message, *advice), key=key, column=name)
         for i in range(self.n):
             columns.append(StringColumn.of(take_rows(&self.columns[i], rows)))
         names = self.names
@@ -381,16 +384,3 @@ cdef class RdbColumns:
             columns.append(time_column(times))
             names += (self.ttl,)
         return StringBatch(names, columns)
-
-
-cdef bytes value(GrowingColumn *column, int64_t row):
-    return column.data[column.offsets[row]:column.offsets[row + 1]]
-
-
-cdef object not_text(str name, str key_name, bytes part):
-    """Return the error of a value that is not UTF-8."""
-    message = Message(
-        f"{name!r} of the key with {key_name} {part[:40]!r} is not UTF-8; name {name!r} ",
-        Hint("binary", ..., "in"), " to get bytes",
-    )
-    return DecodeError(message, key=part, column=name)
