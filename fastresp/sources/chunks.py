@@ -271,7 +271,7 @@ class Chunks:
             return Router(lanes + 1, 1, CHUNK_BYTES, of_slots=of_slots, keyless=lanes, rules=rules)
         size = max(ROUTED_BYTES // lanes, MIN_ROUTED_BYTES)
         gathers = self._batcher is not None
-        # A chunk of fewer bytes may have been cut because the source is slow.
+        # A chunk of fewer than ``full`` bytes may have been cut because the source is slow.
         full = CHUNK_BYTES if gathers else CHUNK_BYTES // 2
         return Router(
             lanes, size, full, make, of_slots=of_slots, rules=rules,

@@ -106,7 +106,7 @@ class Rows(ABC):
 
 
 def next_block(blocks: Iterator[bytes], rows: int) -> bytes | None:
-    """Return the next block; None at the end. An error names ``rows``, its first row."""
+    """Return the next block; None at the end. Errors name the block's first row, ``rows``."""
     try:
         return next(blocks, None)
     except SourceError as error:
