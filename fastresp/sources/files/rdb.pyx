@@ -53,7 +53,7 @@ cdef enum:
     SELECT_DB = 254
     END = 255
 
-# Stands for the reason that why_damaged() returns, which needs Python.
+# Replaced by the result of why_damaged(), which needs Python.
 cdef const char *BAD_VALUE = b"a value is damaged"
 
 # The types of values, as TYPE names them; "module" for types of modules.
