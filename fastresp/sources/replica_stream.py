@@ -355,7 +355,7 @@ class ReplicaStream:
 
         Raises:
             SourceError: the source no longer has the following commands.
-            Exception: the first attempt after RECONNECT_S seconds failed, too.
+            Exception: all attempts failed, the last one after RECONNECT_S seconds.
         """
         # Acknowledgements would delay the reply to PSYNC: a source waits until a replica is idle.
         self._online = False

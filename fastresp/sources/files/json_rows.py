@@ -166,7 +166,7 @@ def rebuilt(array: pa.Array, kind: pa.DataType, *children: pa.Array) -> pa.Array
 
 
 def split_rows(block: bytes, known: list[str], *, explain: bool = True, **options: Any) -> Split:
-    """Split rows into values; ``options`` are those of ``Split``.
+    """Split rows into values; ``options`` are arguments of ``Split``.
 
     Args:
         explain: whether to find the reason for an error, by parsing all rows with Arrow.
