@@ -182,12 +182,10 @@ cdef class RowLines:
     """Finds the lines in which some rows of a text begin. Empty lines are not rows.
 
     Args:
-        delimiter: the byte between fields.
-        quote: the byte that opens and closes a field, and is doubled within it; empty if there are
-            no quotes.
+        delimiter, returns: as for ``Quotes``.
+        quote: as for ``Quotes``, but doubled within a field; empty if there are no quotes.
         rows: the indexes of the rows to find, counted from 0, in ascending order.
         same_width: whether to count only rows with as many fields as the first row.
-        returns: whether a carriage return without a newline ends a line, as on an old Mac.
 
     Attributes:
         found: for each row found so far, the line in which it begins, counted from 1.

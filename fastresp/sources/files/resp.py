@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO
 
-from ...outcome.errors import CheckpointError, EncodeError, ProtocolError, SourceError
+from ...outcome.errors import EncodeError, ProtocolError, SourceError
 from ...outcome.messages import Hint, Message
 from ...outcome.report import counted
 from ...outcome.tracebacks import public
@@ -260,11 +260,6 @@ class RespEncoder:
         return self._splitter.commands
 
     commands = rows
-
-    def start_at(self, row: int) -> None:
-        """Refuse to start at a row other than 0: a load of RESP can't have a checkpoint."""
-        if row:
-            raise CheckpointError(f"a load of {self._file.name} begins with its first command")
 
     def chunks(self, rows: Iterable[bytes]) -> Iterator[Chunk]:
         """Yield the commands in the blocks of ``RespFile.blocks()`` as chunks."""
