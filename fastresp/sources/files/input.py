@@ -383,9 +383,6 @@ class ReplicaFile(io.RawIOBase):
         self._stream = ReplicaStream(server, 6 * ASK_TIMEOUT_S, instead=instead)
         self._begun = False
 
-    def readable(self) -> bool:
-        return True
-
     def read(self, size: int = -1) -> bytes:
         """Return ``size`` bytes, fewer only at the end; raises as ``ReplicaStream`` does."""
         if not self._begun:
