@@ -68,11 +68,7 @@ class OpenFile:
 
 
 def open_file(
-    source: Any,
-    kind: str | None,
-    schema: pa.Schema | None,
-    reading: Reading,
-    start_row: int = 0,
+    source: Any, kind: str | None, schema: pa.Schema | None, reading: Reading, start_row: int = 0
 ) -> OpenFile:
     """Open a path or a file object.
 

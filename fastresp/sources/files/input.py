@@ -25,15 +25,7 @@ from ..blocking import read_now, wait_until
 from .arrow_files import Block, BorrowedObjects
 from .remote import RemoteFile, RemotePath, open_remote
 
-__all__ = [
-    "Input",
-    "LineSearch",
-    "ReplicaFile",
-    "StopEvent",
-    "from_start",
-    "name_of",
-    "start_of",
-]
+__all__ = ["Input", "LineSearch", "ReplicaFile", "StopEvent", "from_start", "name_of", "start_of"]
 
 # How often a wait for a pipe checks whether its data is still wanted, in milliseconds.
 POLL_MS = 100

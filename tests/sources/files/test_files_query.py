@@ -146,10 +146,7 @@ def test_times_of_queries_are_in_utc(tmp_path: Path) -> None:
         ("SELECT 1; SELECT 2", "a query must be one SELECT, not 'SELECT 1; SELECT 2'"),
         ("WITH x AS (SELECT 1) INSERT INTO y FROM x", "a query must be one SELECT|failed"),
         ("FROM 'none.parquet'", "the query failed: IO Error: No files found"),
-        (
-            "SELECT error('boom')::INT + i FROM range(9) t(i)",
-            "the query failed: .*boom",
-        ),
+        ("SELECT error('boom')::INT + i FROM range(9) t(i)", "the query failed: .*boom"),
         ("FROM ROWS", "the query failed: Catalog Error"),
     ],
 )

@@ -20,13 +20,7 @@ import redis
 from peak import PEAK
 
 import fastresp
-from fastresp import (
-    EncodeError,
-    ProtocolError,
-    aio,
-    pack,
-    pack_many,
-)
+from fastresp import EncodeError, ProtocolError, aio, pack, pack_many
 from fastresp.resp.shown import shown_command
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Options
@@ -302,11 +296,7 @@ def test_header_larger_than_the_file(resp) -> None:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
-    "head",
-    [
-        b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1500000000\r\n",
-        b"*1000000000\r\n$4\r\nMSET\r\n",
-    ],
+    "head", [b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1500000000\r\n", b"*1000000000\r\n$4\r\nMSET\r\n"]
 )
 def test_check_does_not_store_what_a_header_announces(head: bytes) -> None:
     """``check -`` reads the bytes announced by a header, and drops them."""

@@ -23,10 +23,7 @@ from fastresp.sources.source import encoding, released
 # A value of the first file and one of the second; a cast to the first type changes it, or fails.
 TYPES = {
     "text into int64": (pa.array([1]), pa.array(["007"])),
-    "timestamp into date": (
-        pa.array([date(2024, 1, 1)]),
-        pa.array([datetime(2024, 1, 2, 17, 45)]),
-    ),
+    "timestamp into date": (pa.array([date(2024, 1, 1)]), pa.array([datetime(2024, 1, 2, 17, 45)])),
     "struct with one more field": (pa.array([{"a": 1}]), pa.array([{"a": 2, "b": "x"}])),
     "list of structs": (pa.array([[{"a": 1}]]), pa.array([[{"a": 2, "b": "x"}]])),
     "float64 into float32": (pa.array([0.5], pa.float32()), pa.array([123456789.123])),
