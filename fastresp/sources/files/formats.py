@@ -340,8 +340,8 @@ def _convert_errors(name: str, kind: str | None, rows: int = 0) -> Iterator[None
         if getattr(error, "errno", None) is not None:  # from the system, not from Arrow
             raise
         where = f", from row {rows:,} on," if rows else ""
-        named = f" as {FORMAT_NAMES[kind]}" if kind else ""
+        form = f" as {FORMAT_NAMES[kind]}" if kind else ""
         raise SourceError(
-            f"{name}{where} can't be read{named}: {str(error).splitlines()[0]}; check that the "
+            f"{name}{where} can't be read{form}: {str(error).splitlines()[0]}; check that the "
             "file is complete and in this format"
         ) from error
