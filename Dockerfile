@@ -8,7 +8,7 @@ RUN apt-get update \
  && apt-get install -y --no-install-recommends g++ \
  && rm -rf /var/lib/apt/lists/*
 COPY . /source
-# The wheel of this checkout, and those of what it needs.
+# The wheels of this checkout and of its dependencies.
 RUN pip wheel --no-cache-dir --wheel-dir /wheels '/source[files]'
 
 FROM python:3.13-slim-bookworm
