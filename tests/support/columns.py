@@ -19,7 +19,7 @@ from fastresp.encode.template import Template
 
 
 def as_python(kind: pa.DataType, value: Any, form: str = "text") -> Any:
-    """Return the row value that has the same text as a column's value.
+    """Return the Python value that is sent with the same bytes as a column's value.
 
     Args:
         value: the value from ``to_pylist()``.
@@ -68,7 +68,7 @@ def outcome(
     try:
         fastresp.dump(data, template, file, nulls=nulls)
     except fastresp.EncodeError as error:
-        # The file has whole chunks; the writer still has the remainder.
+        # The file has only whole chunks; written() also returns the commands after them.
         return written(data, template, nulls), (
             type(error), error.row, error.command, error.argument
         )  # fmt: skip

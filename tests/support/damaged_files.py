@@ -1,7 +1,7 @@
 """Load files of every format with damage at random offsets, one after another.
 
-``python damaged_files.py KIND FIRST COUNT`` loads COUNT files, made from the seeds from FIRST on,
-and prints a line for each file that is neither loaded nor refused with an error of fastresp. The
+``python damaged_files.py KIND FIRST COUNT`` loads COUNT files, one for each seed from FIRST on, and
+prints a line for each file that is neither loaded nor refused with an error of fastresp. The
 current seed is written to the file ``at`` in the current folder, in case the process crashes.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import io
+import json
 import os
 import random
 import resource
@@ -30,30 +31,14 @@ from fastresp.resp.split import CommandSplitter
 
 KINDS = ("arrow", "arrows", "parquet", "csv", "jsonl", "resp")
 REFUSALS = (
-    fastresp.SourceError,
-    fastresp.EncodeError,
-    fastresp.TemplateError,
-    fastresp.ProtocolError,
-)
+    fastresp.SourceError, fastresp.EncodeError, fastresp.TemplateError, fastresp.ProtocolError,
+)  # fmt: skip
 # A limit for the memory that damaged lengths request. AddressSanitizer reserves more for itself.
 MEMORY_BYTES = 4 << 30
 EVIL = "\r\n*1\r\n$8\r\nFLUSHALL\r\n"
 NUMBERS = (
-    0,
-    1,
-    -1,
-    2,
-    7,
-    127,
-    255,
-    256,
-    65535,
-    2**31 - 1,
-    -(2**31),
-    2**32 - 1,
-    2**63 - 1,
-    -(2**63),
-)
+    0, 1, -1, 2, 7, 127, 255, 256, 65535, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1, -(2**63),
+)  # fmt: skip
 TEMPLATES = (
     "SET {id} {text}",
     "SET user:{large}:{id} {view}",
@@ -113,8 +98,6 @@ def whole_files(kind: str) -> list[bytes]:
         if kind == "csv":
             lines = ["id,text", *(f'{row["id"]},"{row["text"] or ""}"' for row in rows)]
             return ["\n".join(lines).encode()]
-        import json
-
         nested = [{**row, "items": [row["id"]], "fields": {"a": row["text"]}} for row in rows]
         return ["".join(json.dumps(row) + "\n" for row in each).encode() for each in (rows, nested)]
     if kind == "resp":
@@ -158,7 +141,7 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
     for _ in range(chance.choice((1, 1, 1, 2, 5))):
         at = chance.randrange(len(found) or 1)
         width = chance.choice((1, 4, 4, 8))
-        piece = struct.pack("<q", _wrapped(chance.choice(NUMBERS)))[:width]
+        piece = struct.pack("<q", chance.choice(NUMBERS))[:width]
         match chance.randrange(8):
             case 0 | 1 | 2:  # another number at an aligned offset
                 at -= at % width
@@ -175,10 +158,6 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
                 other = chance.randrange(len(found) or 1)
                 found[at : at + 8] = found[other : other + 8]
     return bytes(found)
-
-
-def _wrapped(number: int) -> int:
-    return (number + 2**63) % 2**64 - 2**63
 
 
 def dumped(path: Path, kind: str, data: bytes, template: str, out: io.BytesIO) -> None:

@@ -11,17 +11,17 @@ from typing import Any
 
 import redis
 
-__all__ = ["contents", "differences", "fill", "knows_field_expiry"]
+__all__ = ["contents", "differences", "expires_ms", "fill", "knows_field_expiry"]
 
-# 2100-01-01 in milliseconds, and a time that servers keep to the millisecond.
+# 2100-01-01 in milliseconds, with a fraction of a second.
 FAR_MS = 4_102_444_800_123
-# Longer than a node of a list, and longer than a value of a listpack.
+# Bytes of a value that is longer than a node of a list and than a value of a listpack.
 LONG = 20_000
 # Parts of XINFO STREAM since Redis 7.0 and 7.2, which older servers do not store.
 SINCE_7_0 = {"entries-added", "max-deleted-entry-id", "recorded-first-entry-id"}
 GROUP_SINCE_7_0 = {"entries-read", "lag"}
 CONSUMER_SINCE_7_2 = {"active-time"}
-# These differ with the encoding.
+# Parts that depend on the encoding.
 ENCODED = {"radix-tree-keys", "radix-tree-nodes"}
 # Precision of the time of expiry in milliseconds: servers before 7.0 return only the time to live.
 EXACT_MS = 1
@@ -131,10 +131,11 @@ def contents(client: redis.Redis) -> dict[bytes, Any]:
 
 def _content(client: redis.Redis, key: bytes) -> tuple[Any, ...]:
     kind = client.type(key).decode()
-    return kind, _expires_ms(client, key), READERS[kind](client, key)
+    return kind, expires_ms(client, key), READERS[kind](client, key)
 
 
-def _expires_ms(client: redis.Redis, key: bytes) -> int:
+def expires_ms(client: redis.Redis, key: bytes) -> int:
+    """Return a key's expiry in ms, negative if none; before Redis 7.0, it may be off by 1 ms."""
     try:
         return int(client.execute_command("PEXPIRETIME", key))
     except redis.ResponseError:

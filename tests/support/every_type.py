@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import redis
+from every_encoding import expires_ms
 
 from fastresp.replies.unload import FIRST_ENTRIES
 
@@ -77,16 +78,6 @@ def stored(client: redis.Redis, pattern: str = "k:*") -> dict[bytes, tuple[Any, 
         b"stream": lambda key: client.execute_command("XRANGE", key, "-", "+"),
     }
     return {
-        key: (read[client.type(key)](key), expiry(client, key)) for key in client.scan_iter(pattern)
+        key: (read[client.type(key)](key), expires_ms(client, key))
+        for key in client.scan_iter(pattern)
     }
-
-
-def expiry(client: redis.Redis, key: bytes) -> int:
-    """Return a key's expiry in ms; without PEXPIRETIME, it may be off by a millisecond."""
-    try:
-        found: int = client.execute_command("PEXPIRETIME", key)
-    except redis.ResponseError:
-        seconds, microseconds = client.time()
-        found = client.pttl(key)
-        found += seconds * 1000 + microseconds // 1000 if found >= 0 else 0
-    return found

@@ -7,12 +7,10 @@ raise ``Hangup``.
 
 from __future__ import annotations
 
-import itertools
 import re
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -30,7 +28,7 @@ GREETING = re.compile(
 )
 # Sent alone, if INFO is refused. No load may contain it, so the splitter refuses it.
 HELLO = b"*2\r\n$5\r\nHELLO\r\n$1\r\n2\r\n"
-# After a MULTI, the callers' templates with 1 for each value, which DISCARD drops.
+# The commands after MULTI in the check before a load: the callers' templates with 1 for each value.
 REHEARSAL = re.compile(rb"SET k:1 1|MGET fastresp|EVALSHA \w{40} 1 k:1 1|DISCARD")
 
 
@@ -39,14 +37,14 @@ class Hangup(Exception):
 
 
 class Talk:
-    """A client's connection, and the connection to the real server that belongs to it."""
+    """A client's connection, and its own connection to the real server."""
 
     def __init__(self, client: socket.socket, real: str) -> None:
         self.client = client
         self.real = socket.socket(socket.AF_UNIX)
         self.real.settimeout(20)
         self.real.connect(real)
-        self._before = b""  # the last command
+        self._before = b""  # the previous command
         self._rehearsing = False
 
     def send(self, data: bytes) -> None:
@@ -114,10 +112,10 @@ class EvilServer:
         real: path of the real server's socket.
         path: where to listen.
         evil: the evil, or its name in EVILS.
-        late: be honest until the client has sent its first commands, which are always the same.
+        late: be honest until the client has sent the commands with which each connection begins.
 
     Attributes:
-        seen: number of commands after the client's first commands.
+        seen: number of commands after those first commands.
         generous: whether there may be more replies than commands.
     """
 
@@ -220,14 +218,6 @@ def fewer(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
     """Leave out every third reply."""
     talk.count = getattr(talk, "count", 0) + 1  # type: ignore[attr-defined]
     return b"" if talk.count % 3 == 0 else honest  # type: ignore[attr-defined]
-
-
-def slow_line(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
-    """Send a line slowly, without end."""
-    for byte in itertools.chain(b"+", itertools.repeat(120)):
-        talk.send(bytes([byte]))
-        time.sleep(0.02)
-    return b""
 
 
 def altered(old: bytes, new: bytes) -> Evil:
@@ -359,5 +349,5 @@ EVILS: dict[str, Evil] = {
     **ERRORS,
     **CONTENT,
 }
-# These don't wait for a command.
+# Evils that act when a client connects, without waiting for a command.
 AT_ONCE = (EVILS["refuses"], EVILS["garbage"])

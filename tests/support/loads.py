@@ -1,4 +1,4 @@
-"""Loads in their own process that lose the server, are interrupted or killed, and their keys."""
+"""Loads in their own process, which are interrupted, killed or lose the server, and their keys."""
 
 from __future__ import annotations
 

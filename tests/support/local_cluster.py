@@ -24,9 +24,9 @@ SLOTS = 16384
 URL = "redis://127.0.0.1:{port}"
 READY_S = 20.0
 PROMOTED_S = 40.0  # seconds for a planned failover
-# The cluster bus uses the port plus 10,000. Both are below the system's ephemeral ports, so that no
-# connection has them when a node restarts. Each process of a test run has its own ports, and reuses
-# the least recent one, so that a port without a listener stays unused.
+# The cluster bus uses the port plus 10,000. Both ports are below the system's ephemeral ports, so
+# that no connection occupies them when a node restarts. Each process of a test run has its own
+# ports, and reuses the one that it used least recently.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 PORTS = range(10_000 + WORKER, 20_000, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 UNUSED = itertools.cycle(random.SystemRandom().sample(PORTS, len(PORTS)))
@@ -50,8 +50,8 @@ class Node(NamedTuple):
     client: redis.Redis
 
 
-# Nodes started for the next cluster, up to MAX_SPARES. A primary refuses commands for 2 s after
-# its start (CLUSTER_WRITABLE_DELAY), and for the node timeout after it had no slot.
+# Nodes started in advance for the next cluster, since a primary refuses commands for 2 s after its
+# start (CLUSTER_WRITABLE_DELAY), and for the node timeout after a time without slots.
 SPARES: list[Node] = []
 MAX_SPARES = 6 if "pytest" in sys.modules else 0  # none beside a benchmark
 
@@ -162,7 +162,7 @@ class LocalCluster:
         self.until(lambda client: self.state(client, "cluster_state") == "ok")
 
     def until(self, reached: Any) -> None:
-        """Wait until something is true for all nodes."""
+        """Wait until ``reached(client)`` is true for the clients of all nodes."""
         deadline = time.monotonic() + READY_S
         while not all(reached(client) for client in self.clients):
             assert time.monotonic() < deadline, "the cluster does not become ready"
@@ -233,7 +233,7 @@ class LocalCluster:
         keys_at_once: int = 100,
         pause: float = 0,
     ) -> None:
-        """Move a slot like ``move_slot()``, from one of these primaries to another."""
+        """Move a slot like ``move_slot()``, between two of the primaries."""
         ids = [client.execute_command("CLUSTER", "MYID").decode() for client in self.clients]
         here, there = self.clients[source], self.clients[target]
         there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
@@ -242,11 +242,8 @@ class LocalCluster:
             port = self.ports[target]
             here.execute_command("MIGRATE", self.host, port, "", 0, 5000, "KEYS", *keys)
             time.sleep(pause)
-        for number in (
-            target,
-            source,
-            *(each for each in primaries if each not in (source, target)),
-        ):
+        others = (each for each in primaries if each not in (source, target))
+        for number in (target, source, *others):
             self.clients[number].execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
 
     def take_over(self) -> None:
@@ -289,11 +286,11 @@ class LocalCluster:
 
     @staticmethod
     def role(client: redis.Redis) -> str:
-        """Return master or slave."""
+        """Return "master" or "slave"."""
         return str(client.info("replication")["role"])
 
     def joined_by(self, other: LocalCluster) -> LocalCluster:
-        """Join the node of another cluster, without its slots; return the larger cluster."""
+        """Add the only node of another cluster, without its slots; return the larger cluster."""
         [client] = other.clients
         client.execute_command("CLUSTER", "DELSLOTS", *range(SLOTS))
         client.execute_command("CLUSTER", "RESET", "HARD")

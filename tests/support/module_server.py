@@ -10,12 +10,12 @@ from needed import file_of
 
 __all__ = ["MODULES", "module_options"]
 
-# Its time series module, and its own server, need libssl 1.1, which newer systems lack.
+# The wheel's time series module and server need libssl 1.1, which newer systems lack.
 MODULES = {"search": "redisearch.so", "json": "rejson.so", "bloom": "redisbloom.so"}
 
 
 def module_options(folder: Path, *names: str) -> list[str]:
-    """Return the options of a server that load modules; skip the test if there are none.
+    """Return the options of a server that load modules; without the wheel, skip the test.
 
     Args:
         folder: for copies, if the wheel was unpacked without execute permission.

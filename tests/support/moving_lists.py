@@ -51,7 +51,7 @@ def moving(cluster: LocalCluster) -> Iterator[list[int]]:
 
 @contextmanager
 def half_moved(cluster: LocalCluster, *, arrived: bool) -> Iterator[Callable[[], None]]:
-    """Begin to move the list's slot, with or without keys; yield a function that ends the move."""
+    """Begin to move the list's slot, and its keys if ``arrived``; yield a function that ends it."""
     slot, source = slot_of(cluster), holder(cluster)
     target = (source + 1) % 3
     ids = [client.execute_command("CLUSTER", "MYID") for client in cluster.clients]
@@ -60,21 +60,22 @@ def half_moved(cluster: LocalCluster, *, arrived: bool) -> Iterator[Callable[[],
     there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
     here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
     keys = here.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100)
-    if arrived and keys:
-        here.execute_command(
-            "MIGRATE", cluster.host, cluster.ports[target], "", 0, 5000, "KEYS", *keys
-        )
     completed = []
+
+    def migrate() -> None:
+        if keys:
+            port = cluster.ports[target]
+            here.execute_command("MIGRATE", cluster.host, port, "", 0, 5000, "KEYS", *keys)
 
     def complete() -> None:
         completed.append(slot)
-        if not arrived and keys:
-            here.execute_command(
-                "MIGRATE", cluster.host, cluster.ports[target], "", 0, 5000, "KEYS", *keys
-            )
+        if not arrived:
+            migrate()
         for number in (target, source, 3 - target - source):
             cluster.clients[number].execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
 
+    if arrived:
+        migrate()
     yield complete
     if not completed:
         complete()

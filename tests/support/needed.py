@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 __all__ = ["file_of", "imported", "lacking"]
 
-# Packages that .ci/run installs after the first run of the tests; it checks that later runs skip
-# nothing. CI leaves out feast.
+# Packages that .ci/run installs after the first run of the tests; then it checks that no test is
+# skipped. CI leaves out feast.
 LATER = {
     "dask", "distributed", "dlt", "feast", "grpc", "material", "mkdocstrings", "playwright",
     "plotnine", "pyspark", "ray", "statsmodels",

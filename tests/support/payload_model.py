@@ -1,4 +1,4 @@
-"""Values as a server stores them, in slow Python: a reference for the compiled code, and a reader.
+"""A reader and a writer of stored values in slow Python, to compare with the compiled code.
 
 Sources: rdb.c, listpack.c and crc64.c of Redis 7.
 """
@@ -12,11 +12,11 @@ PLAIN_LIST, PLAIN_SET, PLAIN_HASH, BINARY_SORTED_SET = PLAIN = 1, 2, 4, 5
 HASH_LISTPACK, SORTED_SET_LISTPACK = 16, 17
 # Two bytes of the version, and eight of the checksum.
 FOOTER_BYTES = 10
-# The sizes up to which the length of an entry is written in 1 to 4 bytes. All but the first are one
+# The largest sizes of an entry that are written in 1, 2, 3 and 4 bytes. All but the first are one
 # less than possible; newer servers, such as Valkey 9.1, use the full range. Source:
 # lpEncodeBacklen().
 BACK_LENGTH_LIMITS = (127, 16382, 2097150, 268435454)
-# Sizes of texts, after 5 bytes, with entries that servers write differently and refuse.
+# Sizes of strings whose entries, 5 bytes longer, some servers end with a size that others refuse.
 DISPUTED = (16378, 2097146, 268435450)
 
 
@@ -39,7 +39,7 @@ def crc64(data: bytes, crc: int = 0) -> int:
 
 
 def as_integer(text: bytes) -> int | None:
-    """Return the 64-bit integer that servers store for a text; None for "-0", "007", " 1"."""
+    """Return the 64-bit integer that servers store for a string; None for "-0", "007", " 1"."""
     try:
         value = int(text) if len(text) <= 20 else None
     except ValueError:
@@ -50,7 +50,7 @@ def as_integer(text: bytes) -> int | None:
 
 
 def back_length(size: int) -> bytes:
-    """Return the size of an entry with seven bits per byte, so that it can be read backwards."""
+    """Return an entry's size as servers write it after the entry, to be read backwards."""
     width = 1 + sum(size > limit for limit in BACK_LENGTH_LIMITS)
     groups = [size >> 7 * at & 127 for at in reversed(range(width))]
     return bytes([groups[0], *(group | 128 for group in groups[1:])])
@@ -96,7 +96,7 @@ def length(size: int) -> bytes:
 
 
 def string(text: bytes) -> bytes:
-    """Return a text in the format of an RDB file, in which short integers are binary."""
+    """Return a string in the format of an RDB file, in which short integers are binary."""
     value = as_integer(text) if len(text) <= 11 else None
     if value is not None:
         for kind, (form, bits) in enumerate((("<b", 7), ("<h", 15), ("<i", 31))):

@@ -1,4 +1,4 @@
-"""A simple encoder of RESP, and a str whose ``__str__`` returns another text."""
+"""A simple encoder of RESP, and a str whose ``__str__`` returns a different text."""
 
 from __future__ import annotations
 

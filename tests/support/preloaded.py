@@ -55,13 +55,10 @@ class Parent:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=self._of_parent(),
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
             )  # fmt: skip
         atexit.register(self._end)
-
-    @staticmethod
-    def _of_parent() -> dict[str, str]:
-        return os.environ | {"OPENBLAS_NUM_THREADS": "1"}
 
     def start(self, request: dict[str, Any], files: list[int]) -> int:
         """Start a child process with these files as its streams; return its pid."""
@@ -136,7 +133,7 @@ def run(
     check: bool = False,
     **options: Any,
 ) -> subprocess.CompletedProcess[Any]:
-    """Do what ``subprocess.run`` does."""
+    """Run a program like ``subprocess.run()``."""
     if capture_output:
         options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     if input is not None:
@@ -181,7 +178,7 @@ def serve(requests: socket.socket) -> None:
 
 
 def become(request: dict[str, Any], files: list[int]) -> None:
-    """Run a program in this process, as if Python had been started with the program."""
+    """Run a program in this process, as if Python had just been started with it."""
     if request["session"]:
         os.setsid()
     if request["group"] not in (None, -1):

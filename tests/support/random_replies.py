@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
+from plain_resp import bulk
 
 from fastresp import CommandError
 
@@ -12,14 +13,10 @@ __all__ = ["REPLIES", "bulk", "plain"]
 
 
 def plain(reply: Any) -> Any:
-    """Return the reply; errors in it are replaced by objects that can be compared."""
+    """Return a reply, in which errors are replaced by objects that can be compared."""
     if isinstance(reply, list):
         return [plain(each) for each in reply]
     return ("error", reply.text) if isinstance(reply, CommandError) else reply
-
-
-def bulk(text: bytes) -> bytes:
-    return b"$%d\r\n%b\r\n" % (len(text), text)
 
 
 TEXTS = st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), max_size=20)

@@ -1,4 +1,4 @@
-"""RDB files with every opcode, byte by byte, and files that servers save."""
+"""RDB files: one with every opcode, written byte by byte, and files that servers save."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ EXPIRES_MS = 4_102_444_800_123
 
 
 def text(data: bytes) -> bytes:
-    """Encode a text of at most 16,383 bytes; up to 63 bytes, the length needs one byte."""
+    """Encode a string of at most 16,383 bytes, with its length in one or two bytes."""
     if len(data) < 64:
         return bytes([len(data)]) + data
     return struct.pack(">H", 0x4000 | len(data)) + data
 
 
 def finished(body: bytes, head: bytes = b"REDIS0011") -> bytes:
-    """Add the version and the checksum."""
+    """Return a file: the version, these bytes, the end and the checksum."""
     data = head + body + b"\xff"
     return data + struct.pack("<Q", checksum(data))
 
@@ -102,7 +102,7 @@ def read_every_way(data: bytes) -> int:
 @contextmanager
 def saved(name: str, *options: str) -> Iterator[tuple[redis.Redis, Path]]:
     """Start a server with keys of every encoding, and SAVE; yield a client, and the file."""
-    # Version 7.0 is this machine's own.
+    # This machine's own server is Redis 7.0.
     program = located(name, WHEEL_SERVERS) if name in WHEEL_SERVERS else None
     with LocalServer(*options, program=program) as server:
         client = redis.Redis.from_url(server.url)

@@ -20,7 +20,8 @@ __all__ = ["MARKER", "NAME", "Loads", "check_lists", "failing", "restart"]
 NAME = "jobs"
 MARKER = f"fastresp:{{{NAME}}}:row"
 KEYS = 20
-# The maximum number of rows that a load sends between two kills; its rate is limited to this.
+# Rows per second before the last interruption. Each interruption happens within MAX_APART_S after
+# rows were loaded, so ROWS_APART rows for each interruption are enough.
 RATE = 200_000
 MAX_APART_S = 0.1
 ROWS_APART = 50_000
@@ -36,7 +37,7 @@ print(fastresp.mass_insert(rows, template, server=url, timeout=10,
 
 
 def failing(rows: Sequence[Any], at: int, pause: int = 0) -> Iterator[Any]:
-    """Yield rows until the source fails; rows before a pause are sent after the pause."""
+    """Yield rows, then fail; from the row ``pause`` on, pause before each of three rows."""
     for number, row in enumerate(rows[:at]):
         if pause <= number < pause + 3 and pause:
             time.sleep(0.2)
@@ -70,7 +71,7 @@ class Loads:
         server: the server to load into; ``happening()`` may replace it.
         template: the template for the rows (key, number).
         seed: the seed of the random times.
-        happenings: number of events.
+        happenings: number of interruptions.
     """
 
     def __init__(self, server: LocalServer, template: str, seed: int, happenings: int) -> None:

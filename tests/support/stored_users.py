@@ -1,4 +1,4 @@
-"""Store hashes of users in a server, for tests that fetch them."""
+"""Hashes of users in a server, for tests that fetch them."""
 
 from __future__ import annotations
 

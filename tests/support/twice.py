@@ -62,7 +62,7 @@ def outcome(
         else:
             report = fastresp.mass_insert(data, template, server=server.url, **options)
         digest = client.execute_command("DEBUG DIGEST")
-        # Each time is far from a limit: 9,990, 99,990, 9,990,000 s.
+        # The tests' times to live (9,990, 99,990, 9,990,000 s) are far from a change of minute.
         times = {key: (client.ttl(key) + 15) // 60 for key in client.scan_iter()}
     errors = [(e.index, e.row, e.code, e.text, e.arguments, e.nested) for e in report.errors]
     fields = {k: v for k, v in asdict(report).items() if k not in DIFFERENT and k[0] != "_"}

@@ -38,10 +38,6 @@ __all__ = ["METHODS", "SOURCES", "Method", "Source", "counts"]
 ISO_TEXT = (date, datetime, time, timedelta, Decimal)
 
 
-def always(data: DataSet) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Source:
     """A form in which a data set can be loaded.
@@ -49,13 +45,13 @@ class Source:
     Attributes:
         make: returns the data for ``mass_insert``; may write files into a folder.
         families: groups of sources; a data set that has one of them in ``without`` is skipped.
-        fits: whether this form can represent a data set.
-        keyed: whether a row may lack a key, which differs from a null. Columns have nulls for both.
+        fits: returns whether this form can represent a data set.
+        keyed: whether a row can lack a key instead of having a null; columns can't.
     """
 
     make: Callable[[DataSet, Path], Any]
     families: Collection[str] = ()
-    fits: Callable[[DataSet], bool] = always
+    fits: Callable[[DataSet], bool] = lambda data: True
     keyed: bool = False
 
     def carries(self, data: DataSet) -> bool:
@@ -154,10 +150,14 @@ def quoted(data: DataSet, numbers: Sequence[int] | None = None) -> bytes:
     return b"".join(b",".join(map(cell, line)) + b"\n" for line in lines(data, numbers))
 
 
-def csv_file(data: DataSet, folder: Path) -> str:
-    path = folder / "data.csv"
-    path.write_bytes(quoted(data))
+def saved(path: Path, contents: str | bytes) -> str:
+    """Write a file, text as UTF-8; return its path."""
+    path.write_bytes(contents.encode() if isinstance(contents, str) else contents)
     return str(path)
+
+
+def csv_file(data: DataSet, folder: Path) -> str:
+    return saved(folder / "data.csv", quoted(data))
 
 
 def csv_of_python(data: DataSet, folder: Path) -> str:
@@ -169,23 +169,19 @@ def csv_of_python(data: DataSet, folder: Path) -> str:
 
 
 def csv_gzip(data: DataSet, folder: Path) -> str:
-    path = folder / "data.csv.gz"
-    path.write_bytes(gzip.compress(quoted(data)))
-    return str(path)
+    return saved(folder / "data.csv.gz", gzip.compress(quoted(data)))
 
 
 def csv_parts(data: DataSet, folder: Path) -> str:
     for number, part in enumerate(thirds(data)):
-        (folder / f"part-{number}.csv").write_bytes(quoted(data, part))
+        saved(folder / f"part-{number}.csv", quoted(data, part))
     return str(folder / "part-*.csv")
 
 
 def tsv_file(data: DataSet, folder: Path) -> str:
     """Write TSV in which quotes are text."""
-    path = folder / "data.tsv"
     texts = ("\t".join(each or "" for each in line) + "\n" for line in lines(data))
-    path.write_text("".join(texts), encoding="utf-8", newline="")
-    return str(path)
+    return saved(folder / "data.tsv", "".join(texts))
 
 
 def documents(data: DataSet) -> Iterator[str]:
@@ -201,23 +197,18 @@ def documents(data: DataSet) -> Iterator[str]:
 
 
 def jsonl_file(data: DataSet, folder: Path) -> str:
-    path = folder / "data.jsonl"
-    path.write_text("".join(each + "\n" for each in documents(data)), encoding="utf-8", newline="")
-    return str(path)
+    return saved(folder / "data.jsonl", "".join(each + "\n" for each in documents(data)))
 
 
 def jsonl_parts(data: DataSet, folder: Path) -> str:
     found = list(documents(data))
     for number, part in enumerate(thirds(data)):
-        text = "".join(found[at] + "\n" for at in part)
-        (folder / f"part-{number}.jsonl").write_text(text, encoding="utf-8", newline="")
+        saved(folder / f"part-{number}.jsonl", "".join(found[at] + "\n" for at in part))
     return str(folder / "part-*.jsonl")
 
 
 def json_array(data: DataSet, folder: Path) -> str:
-    path = folder / "data.json"
-    path.write_text("[" + ",\n".join(documents(data)) + "]", encoding="utf-8", newline="")
-    return str(path)
+    return saved(folder / "data.json", "[" + ",\n".join(documents(data)) + "]")
 
 
 def reading(write: Callable[[DataSet, Path], str], **options: Any) -> Callable[..., Any]:
@@ -249,10 +240,6 @@ def has_few_rows(data: DataSet) -> bool:
     return 0 < data.table.num_rows < 20
 
 
-def is_flat(data: DataSet) -> bool:
-    return not data.nested
-
-
 ALL = "SELECT * FROM source"
 SOURCES = {
     "rows": Source(rows, ["rows"], keyed=True),
@@ -266,7 +253,9 @@ SOURCES = {
     "LazyFrame": Source(lambda data, folder: pl.DataFrame(data.table).lazy(), ["polars"]),
     "pandas": Source(pandas_arrow),
     "pandas, index": Source(lambda data, folder: pandas_arrow(data, folder).set_index("id")),
-    "pandas, NumPy": Source(lambda data, folder: data.table.to_pandas(), ["numpy"], is_flat),
+    "pandas, NumPy": Source(
+        lambda data, folder: data.table.to_pandas(), ["numpy"], lambda data: not data.nested
+    ),
     "DuckDB": Source(relation, ["duckdb", "relation"]),
     "Parquet": Source(parquet_file, ["parquet"]),
     "Parquet, parts": Source(parquet_parts, ["parquet"]),
