@@ -21,8 +21,8 @@ import fastresp
 
 KEY = "example:packets"
 BATCH = 1_000
-# The writer waits while the list has more lines.
-MOST = 100_000
+# The writer waits while the list has more lines than this.
+MAX_LINES = 100_000
 # The reader raises an error after this many seconds without a line.
 WAIT_S = 5.0
 LINE = b"%d 0.000123 10.0.0.1 -> 10.0.0.2 TCP 74 52044 -> 443 [SYN] Seq=0 Win=64240 Len=0 MSS=1460"
@@ -33,10 +33,10 @@ def write(seconds: float) -> int:
     """Push numbered lines for this long, then the end mark; return the number of lines."""
     written = 0
     deadline = time.monotonic() + seconds
-    with fastresp.ListBuffer(KEY, order="fifo") as buffer:
+    with fastresp.ListBuffer(KEY) as buffer:
         try:
             while time.monotonic() < deadline:
-                if len(buffer) > MOST:
+                if len(buffer) > MAX_LINES:
                     time.sleep(0.001)
                     continue
                 buffer.push([LINE % number for number in range(written, written + BATCH)])
@@ -49,7 +49,7 @@ def write(seconds: float) -> int:
 def read() -> int:
     """Read lines up to the end mark, and check their numbers; return the number of lines."""
     count = 0
-    with fastresp.ListBuffer(KEY, order="fifo") as buffer:
+    with fastresp.ListBuffer(KEY) as buffer:
         for line in buffer.consume(block=WAIT_S):
             if line == END:
                 return count
@@ -64,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=10.0, help="seconds to write lines")
     args = parser.parse_args()
-    with fastresp.ListBuffer(KEY, order="fifo") as buffer, ProcessPoolExecutor(2) as processes:
+    with fastresp.ListBuffer(KEY) as buffer, ProcessPoolExecutor(2) as processes:
         buffer.clear()
         start = time.perf_counter()
         writing, reading = processes.submit(write, args.seconds), processes.submit(read)

@@ -118,7 +118,7 @@ def check_transport(transport: str) -> None:
 
 
 def _chunks(data: Data | AsyncIterable[Any], template: TemplateLike, options: Options) -> Chunks:
-    """Return the chunks of a source, which may be async."""
+    """Return the chunks of a source, which may be an async iterable."""
     template = as_template(template)
     data = as_source(data, template)
     kind = AsyncChunks if isinstance(data, AsyncIterable) else Chunks
@@ -137,10 +137,10 @@ class Loader(BaseLoader):
     Use it in an ``async with`` statement; see ``fastresp.Loader``. Several tasks may write. If no
     more rows are written, the last rows are sent after at most 20 ms.
 
-    A cancellation in the block, or of a call, ends the load for all tasks: the connections are
-    closed immediately, and the CancelledError has the report as its ``report`` attribute. A timeout
-    around ``write()`` is such a cancellation; if the block catches it and ends normally, a
-    TransportError is raised.
+    If the block or a call is cancelled, the load ends for all tasks: the connections are closed
+    immediately, and the CancelledError has the report as its ``report`` attribute. A timeout around
+    ``write()`` also counts as a cancellation: if the block catches the TimeoutError and ends
+    normally, a TransportError is raised.
     """
 
     def __init__(self, template: TemplateLike, options: Options) -> None:
@@ -185,8 +185,8 @@ class Loader(BaseLoader):
         ended = self._error if error is None and self._state == "ended" else None
         task = asyncio.current_task()
         if isinstance(ended, asyncio.CancelledError) and task is not None and not task.cancelling():
-            # Not the CancelledError: asyncio treats a task that ends with it as cancelled, although
-            # nobody requested to cancel this task.
+            # If this task raised the CancelledError, asyncio would treat the task as cancelled,
+            # although nobody cancelled it.
             raise TransportError(CANCELLED, self.report) from ended
         return super()._close(error)
 
@@ -285,9 +285,9 @@ async def copy(
     ``source`` and ``target`` may also be ``redis.asyncio.Redis`` clients. A thread reads the
     source; a cancellation closes the connections to the target immediately.
 
-    With ``follow``, a cancellation ends the copy after a whole command, whose offset is stored if
-    there is a checkpoint. The CancelledError has the report as its ``report`` attribute. A thread
-    applies the commands, and calls ``progress``.
+    With ``follow``, a cancellation ends the copy after a whole command; with a checkpoint, the
+    offset of this command is stored. The CancelledError has the report as its ``report`` attribute.
+    A thread applies the commands, and calls ``progress``.
     """
     return await run(copying(source, CopyOptions.of(locals()), choose))
 
@@ -386,8 +386,8 @@ def fetch_hashes(
 ) -> Hashes:
     """Fetch fields of hashes as columns, from an event loop; see ``fastresp.fetch_hashes``.
 
-    ``keys`` may also be an async iterable, and ``server`` a ``redis.asyncio.Redis`` client. Use
-    ``async for`` on the result for rows, as dicts, or on its ``batches()`` for columns.
+    ``keys`` may also be an async iterable, and ``server`` a ``redis.asyncio.Redis`` client. Iterate
+    with ``async for`` over the result for rows (dicts), or over its ``batches()`` for columns.
     """
     checked = [] if isinstance(keys, AsyncIterable) else keys
     hashes = fetch.fetch_hashes(
@@ -420,12 +420,12 @@ class Hashes:
 
     @property
     def rows(self) -> int:
-        """Number of rows read so far in the current or last iteration."""
+        """Number of rows read so far in the current iteration, or in the previous one."""
         return self._hashes.rows
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes of replies read so far in the current or last iteration."""
+        """Number of reply bytes read so far in the current iteration, or in the previous one."""
         return self._hashes.nbytes
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:

@@ -53,11 +53,11 @@ def to_redis(
         compute: True to load now; False to return a ``Delayed``, which loads in ``compute()``.
         compute_kwargs: options of ``dask.compute()``, such as ``scheduler`` or ``retries``.
         tasks: number of partitions that are loaded at the same time, and share ``rate_limit``. By
-            default, the number of partitions, but at most the current number of worker threads.
+            default, the number of partitions or of current worker threads, whichever is lower.
         options: options of ``fastresp.sink.Sink``, such as ``exactly_once`` and ``rejects``.
 
     Returns:
-        The Totals of all partitions, or a ``Delayed`` of them.
+        The Totals of all partitions, or a ``Delayed`` that computes these Totals.
 
     Raises:
         TypeError: the server is not a URL, an option is unknown, or the data is not a Dask

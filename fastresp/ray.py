@@ -60,7 +60,7 @@ class RedisDatasink(Datasink[Totals]):
         self.totals: Totals | None = None
 
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
-        """Note the start of a run, since each run may divide rows between tasks differently."""
+        """Set an ID for this run, since each run may divide the rows among tasks differently."""
         self._sink.split = f"run {uuid4()} of Ray"
         self.totals = None
 
@@ -83,12 +83,12 @@ class RedisDatasink(Datasink[Totals]):
 
     @property
     def min_rows_per_write(self) -> int | None:
-        """The minimum number of rows of a write task; Ray reads this property."""
+        """Minimum number of rows of a write task; Ray reads this property."""
         return self._min_rows
 
 
 def without_tensors(table: pa.Table) -> pa.Table:
-    """Convert tensor columns of a table to lists of numbers, as Ray stores them."""
+    """Return a table whose tensor columns are lists of numbers, which is how Ray stores them."""
     for index, field in enumerate(table.schema):
         if getattr(field.type, "extension_name", "").startswith("ray.data.arrow_tensor"):
             chunks = [chunk.storage for chunk in table.column(index).chunks]

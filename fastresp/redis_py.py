@@ -49,8 +49,8 @@ class CommandPacker:
 class _Packing:
     """The methods that pack commands, for fast connections.
 
-    This class directly precedes the library's base class in the MRO. So methods that a user's class
-    overrides are called first, and ``super()`` in them refers to this class.
+    This class directly precedes the library's base class in the MRO. So a method that a user's
+    class overrides is called first, and ``super()`` in that method refers to this class.
 
     Attributes:
         library: redis-py or valkey-py; the subclasses set it.
@@ -68,7 +68,7 @@ class _Packing:
         return _packer_for(self, replaced)
 
     def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
-        # _command_packer is a private name. If it is missing, the library packs the commands.
+        # The library may rename its private attribute _command_packer; then it packs the commands.
         packer = getattr(self, "_command_packer", None)
         if type(packer) is CommandPacker:
             return _pack(commands, packer._encode, self.library.data_error)
@@ -111,7 +111,7 @@ class _Library:
         module, connection = sys.modules[name], sys.modules[f"{name}.connection"]
         self.data_error: type[Exception] = module.DataError
         self.encoder: type[Any] = connection.Encoder
-        # The library's own packers. A CommandPacker replaces these, but not a user's packer.
+        # The library's own packers. A CommandPacker replaces only these, not a user's packer.
         names = ("HiredisRespSerializer", "LibvalkeyRespSerializer", "PythonRespSerializer")
         self.packers = [getattr(connection, each) for each in names if hasattr(connection, each)]
 
@@ -126,9 +126,7 @@ class _Library:
         return found
 
 
-@lru_cache
-def _library(name: str, client: str) -> _Library:
-    return _Library(name, client)
+_library = lru_cache(_Library)
 
 
 def _libraries() -> list[_Library]:

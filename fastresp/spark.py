@@ -28,8 +28,9 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
 
     Args:
         spark: the session. Its setting ``spark.fastresp.password`` is the server's password.
-        listener: called in this process at the end of each job with the job's Totals and ``epoch=``
-            (the number of the batch in a stream, else None). Spark Connect can't call listeners.
+        listener: called in this process at the end of each job, with the job's Totals and
+            ``epoch=`` (the number of a stream's batch, otherwise None). Spark Connect can't call
+            listeners.
     """
     context = getattr(spark, "sparkContext", None)  # missing in Spark Connect
     if context is None and listener is not None:

@@ -1,4 +1,4 @@
-"""An online store for Feast that writes with fastresp, and reads as Feast's own Redis store.
+"""An online store for Feast that writes with fastresp, and reads like Feast's own Redis store.
 
 Shows how to materialise features in the layout of another program: Feast reads the hashes with its
 own, unchanged code. Put this file next to feature_store.yaml, which names it:
@@ -48,7 +48,7 @@ class FastRedisOnlineStore(RedisOnlineStore):
         """Write features of entities, unless the stored features are newer.
 
         Raises:
-            fastresp.FastrespError: some were not written; ``report`` has the counts.
+            fastresp.FastrespError: some features were not written; ``report`` has the counts.
         """
         store = config.online_store
         client = self._get_client(store)
