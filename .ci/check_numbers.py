@@ -1,8 +1,8 @@
-"""Check that every measured number of the README, docs/index.md and docs/compare.md is of the run.
+"""Check that the measurements in README.md, docs/index.md and docs/compare.md are published ones.
 
-A number of a measurement stands between ``<!-- published: NAME -->`` and ``<!-- end -->``, and must
-be a figure that ``bench/published`` has for this name, as it is written there. Outside of these
-comments no number may look like a measurement, except the ones of ``KNOWN``.
+A measured number stands between ``<!-- published: NAME -->`` and ``<!-- end -->``, and must be a
+figure that ``bench/published`` has for this name, in the same notation. Outside of these comments,
+no number may look like a measurement, except those in ``KNOWN``.
 
     python .ci/check_numbers.py
 """
@@ -26,7 +26,7 @@ from report import MARKED, PUBLISHED
 __all__ = ["PAGES", "problems"]
 
 PAGES = ("README.md", "docs/index.md", "docs/compare.md")
-# What looks like a measurement and is none, with the reason.
+# Numbers that look like measurements but are not, with the reason.
 KNOWN = {
     "8 MiB": "the limit of what is in flight",
     "1,000 keys": "the size of a batch of polars-redis",
@@ -55,7 +55,7 @@ MEASURED = re.compile(
 
 
 def problems(name: str, page: str, results: Results) -> Iterator[str]:
-    """Yield what is wrong with the numbers of a page."""
+    """Yield the problems with the numbers of a page."""
     count = 0
     for found in MARKED.finditer(page):
         figures = list(_figures(found[1], results))
@@ -83,14 +83,14 @@ def _numbers(text: str) -> list[str]:
 
 
 def _figures(name: str, results: Results) -> Iterator[str]:
-    """Yield the figures of a text, as they are written."""
+    """Yield the figures of a claim, as they are written."""
     claim = CLAIMS[name]
     if isinstance(claim, Claim):
         yield from (figure for _, figure in claim.pieces(results) if figure)
 
 
 def _words(name: str, results: Results) -> str:
-    """Return a text without its figures."""
+    """Return the text of a claim without its figures."""
     claim = CLAIMS[name]
     if isinstance(claim, Claim):
         return " ... ".join(text for text, _ in claim.pieces(results))

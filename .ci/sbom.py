@@ -3,8 +3,8 @@
     python .ci/sbom.py dist        write fastresp-*.dist-info/sboms/fastresp.cdx.json, CycloneDX 1.6
 
 A wheel contains what Cython generated and, on Linux, the parts of libstdc++ and libgcc that are
-linked statically. The versions come from the compiled modules themselves. What auditwheel copies
-into a wheel, it lists in a file of its own beside this one.
+linked statically. The versions come from the compiled modules themselves. auditwheel lists the
+libraries that it copies into a wheel in its own file, next to this one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 SBOM = "sboms/fastresp.cdx.json"
 CYTHON = re.compile(rb"_cython_(\d+_\d+_\d+[a-z0-9]*)")
-# The section .comment of ELF files: each compiler of an object file, linked ones included.
+# The section .comment of an ELF file names the compiler of each linked object file.
 GCC = re.compile(rb"GCC: \([^)]*\) (\d+\.\d+\.\d+)")
 GCC_LICENSE = "GPL-3.0-or-later WITH GCC-exception-3.1"
 
@@ -53,7 +53,7 @@ def contents(modules: list[bytes]) -> list[dict[str, object]]:
     """Return what is compiled into the modules.
 
     Raises:
-        SystemExit: they do not name the version of Cython.
+        SystemExit: no module names the version of Cython.
     """
     cython = newest(CYTHON, modules)
     if cython is None:
@@ -68,7 +68,7 @@ def contents(modules: list[bytes]) -> list[dict[str, object]]:
 
 
 def document(wheel: str, metadata: str, modules: list[bytes]) -> bytes:
-    """Return the SBOM of a wheel; the same wheel always has the same one."""
+    """Return the SBOM of a wheel, which depends only on the wheel."""
     headers = HeaderParser().parsestr(metadata)
     version = headers["Version"]
     purl = f"pkg:pypi/fastresp@{version}?file_name={wheel}"
@@ -91,7 +91,7 @@ def document(wheel: str, metadata: str, modules: list[bytes]) -> bytes:
 
 
 def embed(path: Path) -> None:
-    """Write the wheel again, with its SBOM; one that has an SBOM keeps its other files."""
+    """Rewrite a wheel with its SBOM, which replaces an earlier one."""
     with zipfile.ZipFile(path) as wheel:
         files = {info: wheel.read(info) for info in wheel.infolist()}
     (record,) = (info for info in files if info.filename.endswith(".dist-info/RECORD"))

@@ -1,13 +1,14 @@
 """Test an installed fastresp: encode and, if there is a server program, load and read back.
 
-With --server it fails without a server program.
+With --server, a missing server program is an error.
 """
 
 import importlib.metadata
 import sys
 import warnings
 
-# A module of ours that does not declare itself safe brings the GIL back, with a warning only.
+# If a compiled module does not declare itself safe without the GIL, Python only warns, and enables
+# the GIL: make this warning an error.
 warnings.filterwarnings("error", r"(?s).*global interpreter lock.*module 'fastresp", RuntimeWarning)
 
 import fastresp
