@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 from loads import VALUE
+from stored_users import only_we_are_connected
 
 import fastresp
 import fastresp.aio
@@ -222,13 +222,6 @@ def test_caught_error_of_a_row(server: LocalServer, client: redis.Redis) -> None
     assert asyncio.run(main()).replies == client.dbsize() == 2
 
 
-def connections(client: redis.Redis) -> int:
-    deadline = time.monotonic() + 30
-    while len(client.client_list()) > 1 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return len(client.client_list()) - 1
-
-
 @pytest.mark.parametrize("place", ["block", "write", "flush", "exit"])
 def test_cancellation(start_server: Callable[..., LocalServer], place: str) -> None:
     """It closes the connection at once, wherever the task waits; the report is right."""
@@ -261,7 +254,7 @@ def test_cancellation(start_server: Callable[..., LocalServer], place: str) -> N
     os.kill(server.process.pid, signal.SIGCONT)
     report = loads[0].report
     with redis.Redis.from_url(server.url) as client:
-        assert connections(client) == 0
+        only_we_are_connected(client)
         assert 0 < report.acknowledged <= client.dbsize() <= report.acknowledged + report.in_doubt
 
 
@@ -354,7 +347,7 @@ def test_dropped_loader(server: LocalServer, client: redis.Redis) -> None:
         with pytest.warns(ResourceWarning, match="a loader was not closed"):
             del load
         await asyncio.sleep(0.01)
-        assert await asyncio.to_thread(connections, client) == 0
+        await asyncio.to_thread(only_we_are_connected, client)
 
     gc.disable()
     try:

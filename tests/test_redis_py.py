@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -51,8 +50,7 @@ def test_standalone_clients(start_server: Callable[..., LocalServer], port: int)
         with client:
             assert speed_up(client) is client
             use(client)
-            connection = client.connection or client.connection_pool.make_connection()
-            assert type(connection).__name__.startswith("Fast")
+            assert is_fast(client.connection or client.connection_pool.make_connection())
 
 
 def test_command_packer_and_pool(server: LocalServer) -> None:
@@ -96,13 +94,6 @@ def test_client_that_was_used_before(server: LocalServer, kind: Any) -> None:
     pool.disconnect()
 
 
-def test_single_connection(server: LocalServer) -> None:
-    with redis.Redis.from_url(server.url, single_connection_client=True) as client:
-        speed_up(client)
-        assert is_fast(client.connection)
-        use(client)
-
-
 def test_client_with_a_cache(port: int) -> None:
     # No server is needed: a cache needs Redis 7.4, but the wrapper exists before it connects.
     client = redis.Redis(
@@ -120,24 +111,20 @@ def test_client_with_a_cache(port: int) -> None:
 @pytest.fixture
 def sentinel(start_server: Callable[..., LocalServer], tmp_path: Path) -> Iterator[int]:
     """Start a Sentinel that watches a server named 'mymaster'; return its port."""
-    ports = []
-    for _ in range(2):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            ports.append(probe.getsockname()[1])
-    start_server("--port", str(ports[0]))
+    watched, port = free_port(), free_port()
+    start_server("--port", str(watched))
     config = tmp_path / "sentinel.conf"
     config.write_text(
-        f"bind 127.0.0.1\nport {ports[1]}\nsentinel monitor mymaster 127.0.0.1 {ports[0]} 1\n"
+        f"bind 127.0.0.1\nport {port}\nsentinel monitor mymaster 127.0.0.1 {watched} 1\n"
     )
     program = find_program("server")
     assert program is not None
     process = subprocess.Popen([program, str(config), "--sentinel"], stdout=subprocess.DEVNULL)
     try:
-        client = redis.Redis("127.0.0.1", ports[1], retry=Retry(ConstantBackoff(0.05), 100))
+        client = redis.Redis("127.0.0.1", port, retry=Retry(ConstantBackoff(0.05), 100))
         client.ping()
         client.close()
-        yield ports[1]
+        yield port
     finally:
         process.terminate()
         process.wait(10)
