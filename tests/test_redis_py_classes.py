@@ -140,20 +140,12 @@ def test_own_class(server: LocalServer, mixin: type[Any]) -> None:
     own = derived(redis.UnixDomainSocketConnection, mixin)
     expected = outcome(server, False, connection_class=own)
     assert outcome(server, True, connection_class=own) == expected
-    own = derived(redis.asyncio.UnixDomainSocketConnection, mixin)
-    expected = asyncio.run(outcome_async(server, False, connection_class=own))
-    assert asyncio.run(outcome_async(server, True, connection_class=own)) == expected
-    assert expected[0] != []
-
-
-@pytest.mark.parametrize("mixin", MIXINS)
-def test_own_class_made_fast_by_hand(server: LocalServer, mixin: type[Any]) -> None:
-    own = derived(redis.UnixDomainSocketConnection, mixin)
-    expected = outcome(server, False, connection_class=own)
     assert outcome(server, False, connection_class=fast(own)) == expected
     own = derived(redis.asyncio.UnixDomainSocketConnection, mixin)
     expected = asyncio.run(outcome_async(server, False, connection_class=own))
+    assert asyncio.run(outcome_async(server, True, connection_class=own)) == expected
     assert asyncio.run(outcome_async(server, False, connection_class=fast(own))) == expected
+    assert expected[0] != []
 
 
 @pytest.mark.parametrize("name", OPTIONS)
