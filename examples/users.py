@@ -1,8 +1,8 @@
 """Write 10,000 users (a list of ids, and a hash per user), read them back, and delete them.
 
-Runs the same four steps with a redis-py pipeline, with fastresp from rows (dicts), and with
-fastresp from columns (an Arrow table), and prints the time of each step. Compares the data read
-back with the data written. The keys begin with "example:", and are deleted at the end.
+Shows the same four steps with a redis-py pipeline, with fastresp from rows (dicts), and with
+fastresp from columns (an Arrow table), with the time of each step. The data read back is compared
+with the data written. The keys begin with "example:", and are deleted at the end.
 
 It needs pyarrow. Run it with a server on this machine, or set REDIS_URL:
 
