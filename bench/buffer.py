@@ -1,8 +1,7 @@
 """The two tables of the 2018 report: pushing to a list and popping from it, in turn.
 
-1,000 messages are pushed, then 1,000 popped, a hundred times. The times of pushes and of pops are
-added up separately. Every popped message is checked. Each contender does this once in each round.
-``README.md`` describes them.
+In each round, each contender pushes 1,000 messages and pops 1,000, a hundred times. The times of
+pushes and of pops are added up separately. Every popped message is checked.
 
 With redis-cli, the server does most of its work during the pops. So in the push table, the rows of
 redis-cli show the cost of writing, without the server's CPU time. A third table, ``000 both``, has
@@ -22,7 +21,7 @@ from time import perf_counter
 from typing import Any
 
 import psutil
-from c_client import CClient, compiled
+from c_programs import CClient, compiled_client
 from cores import one_core
 from results import Result
 from script import run_script
@@ -47,7 +46,7 @@ MANY = "1,000 per command"
 # The names of the report, which calls hiredis HiredisParser.
 PARSERS = ("PythonParser", "HiredisParser")
 COMMAND = ("LPUSH", KEY, PAYLOAD)
-# What writes a command for redis-cli; the last writes commands made beforehand.
+# Functions that generate a command for redis-cli; None: commands made beforehand are written.
 GENERATORS: dict[str, Callable[[Any], str] | None] = {
     "redis-cli, format": by_named_format,
     "redis-cli, concatenation +": by_concatenation,
@@ -78,7 +77,7 @@ def process(messages: list[Any]) -> int:
 
 
 class Way:
-    """A way to push and to pop in turn. Some items arrive only after ``close()``."""
+    """A way to push and to pop in turn; pushed items may arrive only after ``close()``."""
 
     def push(self, count: int) -> None:
         raise NotImplementedError
@@ -99,11 +98,11 @@ class Way:
         self.pop_rest(operations - popped, clock)
 
     def pop_rest(self, count: int, clock: Clock) -> None:
-        """Pop until the list is empty; end the program unless there were ``count`` items."""
+        """Pop until the list is empty; end the program unless ``count`` items were popped."""
         while found := clock.time("pop", self.pop, DIVISOR):
             count -= found
         if count:
-            sys.exit(f"{type(self).__name__}: {-count:,} more items were popped than pushed")
+            sys.exit(f"{type(self).__name__}: {count:,} items are missing")
 
 
 class Naive(Way):
@@ -204,7 +203,7 @@ class Buffer(Way):
 
     def __init__(self, server: Server) -> None:
         self.buffer = ListBuffer(KEY, server=server.url)
-        len(self.buffer)  # connects, since the others are connected
+        len(self.buffer)  # connects; the other contenders are already connected
 
     def push(self, count: int) -> None:
         self.buffer.push([PAYLOAD] * count)
@@ -226,11 +225,10 @@ class Load(Buffer):
         self.url = server.url
 
     def run(self, operations: int, clock: Clock) -> None:
-        clock.time("push", self.load, operations)
+        commands = [COMMAND] * operations
+        load = partial(mass_insert, commands, server=self.url, transport="socket")
+        clock.time("push", load)
         self.pop_rest(operations, clock)
-
-    def load(self, operations: int) -> None:
-        mass_insert([COMMAND] * operations, server=self.url, transport="socket")
 
 
 @dataclass
@@ -321,7 +319,7 @@ def in_c(client: CClient) -> Iterator[Contender]:
 def compare(args: argparse.Namespace) -> list[Result]:
     if args.operations % DIVISOR:
         raise SystemExit(f"--operations must be a multiple of {DIVISOR:,}")
-    with running() as server, compiled() as program:
+    with running() as server, compiled_client() as program:
         contenders = [*in_python(server), *in_c(CClient(program, server.unix.where))]
         for number in range(args.rounds + 1):
             for each in contenders:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from results import Result
 from script import run_script
 from servers import LocalCluster, processes, running
-from turns import Contender, Servers, entries, measure
+from turns import Contender, Servers, entries, measure, need
 
 import fastresp
 
@@ -35,8 +35,7 @@ NUMBERS = count()
 def load(table: pa.Table, template: str, url: str, *, checkpoint: bool = True) -> None:
     name = f"load-{next(NUMBERS)}" if checkpoint else None
     report = fastresp.mass_insert(table, template, server=url, transport="socket", checkpoint=name)
-    if report.replies != table.num_rows:
-        raise SystemExit(f"{template}: {report.replies:,} of {table.num_rows:,} rows were loaded")
+    need(report.replies, table.num_rows, f"{template}, loaded rows")
 
 
 def compare(args: argparse.Namespace) -> list[Result]:

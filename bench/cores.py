@@ -1,12 +1,11 @@
-"""Keep a server and its clients on one core or two, and record the state of the machine.
+"""Keep a server and its clients on one core or two, and measure the servers' CPU times.
 
 A client that waits for each reply needs two wake-ups per command. Waking another core takes 1 µs if
-the core still polls for work, and 100 µs if it sleeps. (Under Linux's haltpoll, in a virtual
-machine, a core polls for at most 200 µs.) So the rate of the same loop varies between 5,000 and
-25,000 commands per second. On one core, no other core must wake up, and nothing is lost, because
-client and server never work at the same time. So all contenders that send one command at a time
-are measured on one core.
-Contenders that write while the server works need two cores, and are not pinned.
+the core still polls for work, and 100 µs if it sleeps. (In a virtual machine with haltpoll, a core
+polls for at most 200 µs.) So the rate of the same loop varies between 5,000 and 25,000 commands per
+second. On one core, no other core must wake up, and nothing is lost, because client and server
+never work at the same time. So all contenders that send one command at a time are measured on one
+core. Contenders that write while the server works need two cores, and are not pinned.
 """
 
 from __future__ import annotations
@@ -14,21 +13,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import psutil
-from results import Result
-from turns import Contender, server_seconds, take
+from turns import server_seconds
 
 # The core of each process, 0 for this one; empty where the system has no such call (macOS).
 Places: TypeAlias = Mapping[int, int]
 
 
 def one_core(server: int) -> AbstractContextManager[Places]:
-    """Keep a server and this process, with its later children, on one core.
-
-    Args:
-        server: its process id, which is also the ID of its main thread.
+    """Keep a server, by its process ID, and this process with its later children on one core.
 
     Does nothing on systems that can't pin processes to cores (macOS).
     """
@@ -45,7 +40,7 @@ def apart(servers: Sequence[int]) -> AbstractContextManager[Places]:
     """Keep this process, with its later children, on the last core, and servers on the others.
 
     Args:
-        servers: their process ids. With two cores they share the first.
+        servers: process IDs. On a machine with two cores, all servers share the first core.
     """
     cores = sorted(_cores())
     others = cores[:-1] or cores
@@ -62,7 +57,7 @@ class CpuTimes:
         self._before = {process: server_seconds(process) for process in processes}
 
     def since(self) -> dict[str, float]:
-        """Return the CPU seconds of the slowest server, of all on the busiest core, and of all."""
+        """Return CPU seconds: of the slowest server, of the busiest core's servers, and of all."""
         used = {each.pid: server_seconds(each) - then for each, then in self._before.items()}
         cores: dict[int, float] = {}
         for pid, seconds in used.items():
@@ -72,15 +67,8 @@ class CpuTimes:
         return {"server_cpu": busiest, "node_cpu": slowest, "all_cpu": sum(used.values())}
 
 
-def placement() -> str:
-    """Describe the cores that ``apart()`` uses."""
-    *others, last = sorted(_cores())
-    cores = ", ".join(map(str, others or [last]))
-    return f"clients on core {last}, servers on {'core' if len(others) < 2 else 'cores'} {cores}"
-
-
 def _cores() -> set[int]:
-    """Return the cores that this process may use; a made-up core if unknown."""
+    """Return the cores that this process may use; ``{0}`` on systems that do not report them."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
 
 
@@ -99,25 +87,3 @@ def _kept(places: Places) -> Iterator[Places]:
         for pid, cores in before.items():
             with suppress(ProcessLookupError):
                 os.sched_setaffinity(pid, cores)
-
-
-def take_noted(
-    result: Result, run: Contender, server: psutil.Process, keep: bool = True, **details: Any
-) -> float:
-    """Do the same as ``turns.take()``, and record the state of the machine.
-
-    The state is the numbers of the server's voluntary and involuntary context switches
-    (``voluntary``, ``involuntary``), and the machine's load average over one minute.
-    """
-    before = _switches(server)
-    taken = take(result, run, server, keep, **details)
-    if keep:
-        named = zip(("voluntary", "involuntary"), before, _switches(server), strict=True)
-        result.details[-1] |= {name: after - first for name, first, after in named}
-        result.details[-1]["load"] = os.getloadavg()[0]
-    return taken
-
-
-def _switches(server: psutil.Process) -> tuple[int, int]:
-    switches = server.num_ctx_switches()
-    return switches.voluntary, switches.involuntary

@@ -29,11 +29,10 @@ def measure_encoders(
     """Check that encoders make the same bytes, and time them in turn.
 
     Args:
-        table: the name of the table.
-        kind: how the names of its rows begin.
-        encoders: returns the encoders of a number of commands by name.
+        table: the table of the rows.
+        kind: the start of the rows' names.
+        encoders: returns the encoders, by name, for a number of commands.
         count: number of commands.
-        rounds: number of values for each encoder.
     """
     digests = {name: digest(encode) for name, encode in encoders(CHECKED).items()}
     first, *others = digests

@@ -15,18 +15,19 @@ from datetime import datetime
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import redis
-from pyspark.sql import DataFrame, SparkSession, datasource
 from redis.crc import key_slot
 from results import Result
 from script import run_script
 from servers import LocalCluster, Server, processes, running
-from turns import entries, measure
+from turns import NotAvailable, entries, measure, need
 
-import fastresp.spark
 from fastresp.resp.slots import SLOTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 2_000_000
 PARTITIONS = 2
@@ -42,25 +43,37 @@ SMALL = 100_000
 DROPPED = "Spark to a sink that drops it"
 
 
-class Dropping(datasource.DataSource):
-    """The format ``dropping``, which reads all batches and stores nothing."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "dropping"
-
-    def writer(self, schema: object, overwrite: bool) -> datasource.DataSourceArrowWriter:
-        class Writer(datasource.DataSourceArrowWriter):
-            def write(self, iterator: Iterator[Any]) -> datasource.WriterCommitMessage:
-                for _ in iterator:
-                    pass
-                return datasource.WriterCommitMessage()
-
-        return Writer()
-
-
 def session(folder: str) -> SparkSession:
-    """Return a session on two cores, with the formats."""
+    """Return a session on two cores, with the formats ``fastresp`` and ``dropping``.
+
+    Raises:
+        NotAvailable: Spark or Java is not installed.
+    """
+    try:
+        from pyspark.errors import PySparkRuntimeError
+        from pyspark.sql import SparkSession, datasource
+
+        import fastresp.spark
+    except ImportError as error:
+        message = f"Spark can't be imported ({error}): pip install 'fastresp[engines]'"
+        raise NotAvailable(message) from error
+
+    class Writer(datasource.DataSourceArrowWriter):
+        def write(self, iterator: Iterator[Any]) -> datasource.WriterCommitMessage:
+            for _ in iterator:
+                pass
+            return datasource.WriterCommitMessage()
+
+    class Dropping(datasource.DataSource):
+        """The format ``dropping``, which reads all batches and stores nothing."""
+
+        @classmethod
+        def name(cls) -> str:
+            return "dropping"
+
+        def writer(self, schema: object, overwrite: bool) -> datasource.DataSourceArrowWriter:
+            return Writer()
+
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH")))
@@ -73,7 +86,10 @@ def session(folder: str) -> SparkSession:
     }  # fmt: skip
     for name, value in settings.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise NotAvailable(f"Spark does not start; it needs Java 17: {error}") from error
     spark.dataSource.register(Dropping)
     fastresp.spark.register(spark)
     return spark
@@ -86,13 +102,8 @@ def write(frame: DataFrame, kind: str, url: str = "") -> None:
     writer.save()
 
 
-def check(count: int, rows: int, what: str) -> None:
-    if count != rows:
-        raise SystemExit(f"{what}: {count:,} of {rows:,} rows")
-
-
 def need_same(found: DataFrame, frame: DataFrame) -> None:
-    check(found.exceptAll(frame).count() + frame.exceptAll(found).count(), 0, "rows that differ")
+    need(found.exceptAll(frame).count() + frame.exceptAll(found).count(), 0, "rows that differ")
 
 
 def compare(spark: SparkSession, rows: int, rounds: int) -> list[Result]:
@@ -107,7 +118,7 @@ def compare(spark: SparkSession, rows: int, rounds: int) -> list[Result]:
         contenders = entries("engines", runs, rows)
         drop, one = measure(contenders, rounds, server.process, before=server.empty)
         write(frame, "fastresp", server.url)
-        check(server.client.dbsize(), rows, "one server")
+        server.need_keys(rows, "one server")
         back = read(spark, frame, server, rounds)
     with LocalCluster(3, 1) as cluster:
         runs = {
@@ -119,7 +130,7 @@ def compare(spark: SparkSession, rows: int, rounds: int) -> list[Result]:
         again, three = measure(contenders, rounds, nodes, before=lambda _: cluster.empty())
         cluster.empty()
         write(frame, "fastresp", cluster.url)
-        check(sum(cluster.sizes()), rows, "cluster")
+        need(sum(cluster.sizes()), rows, "keys of the cluster")
         need_same(reader(spark, cluster.url, frame), frame)
     return [drop, one, three, *back, again]
 

@@ -1,9 +1,8 @@
 """Time to push items to a list and to pop them from it, with several clients.
 
-A pop starts with a full list (filling it is not timed) and ends when the client has the bytes of
-every item; a push ends with the last reply. The contenders are the C client hiredis
-(``hiredis_c.c``, which measures its time itself, without its start), redis-py with hiredis's
-parser, and fastresp.
+A pop starts with a full list and ends when the client has the bytes of every item; a push ends with
+the last reply. The contenders are the C client (``hiredis_c.c``, which measures its own time,
+without its start), redis-py with hiredis's parser, and fastresp.
 """
 
 from __future__ import annotations
@@ -15,18 +14,19 @@ from time import perf_counter
 from typing import Any
 
 import pyarrow as pa
-from c_client import CClient, compiled
+from c_programs import CClient, compiled_client
 from results import Result
 from script import run_script
 from servers import Server, running
-from turns import Contender, entries, measure
+from turns import Contender, entries, measure, need
 
-from fastresp import FastrespError, ListBuffer, mass_insert
+from fastresp import ListBuffer, mass_insert
 from fastresp.cli.demo.methods import PAYLOAD
 
 ITEM = PAYLOAD.encode()
 KEY = "key"
 BATCH = 1_000
+ITEMS = "items pushed or popped"
 
 # By the names of their rows.
 Contenders = dict[str, Contender]
@@ -42,11 +42,6 @@ def pop_all(pop: Callable[[int], Any], most: int = BATCH) -> int:
 
 def sizes(items: int) -> list[int]:
     return [min(BATCH, items - first) for first in range(0, items, BATCH)]
-
-
-def need_all(count: int, items: int) -> None:
-    if count != items:
-        raise FastrespError(f"{count:,} items were popped instead of {items:,}")
 
 
 def c_contenders(client: CClient, items: int) -> Contenders:
@@ -78,7 +73,7 @@ def redis_py_contenders(client: Any, items: int) -> Contenders:
             client.lpush(KEY, *batch[:size])
 
     def pop_many() -> None:
-        need_all(pop_all(lambda count: client.rpop(KEY, count)), items)
+        need(pop_all(lambda count: client.rpop(KEY, count)), items, ITEMS)
 
     return {
         "pop redis-py rpop 1000": pop_many,
@@ -91,28 +86,27 @@ def fastresp_contenders(url: str, items: int) -> Contenders:
     ready = [("LPUSH", KEY, ITEM)] * items
     values = [ITEM] * items
     many = 10 * BATCH
-    uses: dict[str, Callable[[Any], object]] = {
+    # Each returns the number of items.
+    uses: dict[str, Callable[[Any], int]] = {
         # One request at a time, and ten in flight.
-        "pop fastresp pop": lambda buffer: need_all(pop_all(buffer.pop), items),
-        "pop fastresp pop 10000": lambda buffer: need_all(pop_all(buffer.pop, many), items),
-        "pop fastresp drain": lambda buffer: need_all(sum(map(len, buffer.drain())), items),
-        "pop fastresp consume": lambda buffer: need_all(sum(1 for _ in buffer.consume()), items),
-        "pop fastresp pop_arrow": lambda buffer: need_all(pop_all(as_arrow(buffer)), items),
-        "pop fastresp pop_arrow 10000": lambda buffer: need_all(
-            pop_all(as_arrow(buffer), many), items
-        ),
-        "push fastresp push": lambda buffer: buffer.push(values),
+        "pop fastresp pop": lambda buffer: pop_all(buffer.pop),
+        "pop fastresp pop 10000": lambda buffer: pop_all(buffer.pop, many),
+        "pop fastresp drain": lambda buffer: sum(map(len, buffer.drain())),
+        "pop fastresp consume": lambda buffer: sum(1 for _ in buffer.consume()),
+        "pop fastresp pop_arrow": lambda buffer: pop_all(as_arrow(buffer)),
+        "pop fastresp pop_arrow 10000": lambda buffer: pop_all(as_arrow(buffer), many),
+        "push fastresp push": lambda buffer: buffer.push(values).length,
     }
 
     def as_arrow(buffer: ListBuffer) -> Callable[[int], Any]:
         return lambda count: pa.array(buffer.pop_arrow(count))
 
-    def using(use: Callable[[Any], object]) -> Contender:
+    def using(use: Callable[[Any], int]) -> Contender:
         def run() -> float:
             with ListBuffer(KEY, server=url, batch=BATCH) as buffer:
-                len(buffer)  # connects, since the others are connected
+                len(buffer)  # connects; the other contenders are already connected
                 start = perf_counter()
-                use(buffer)
+                need(use(buffer), items, ITEMS)
                 return perf_counter() - start
 
         return run
@@ -133,8 +127,7 @@ def compare(kind: str, runs: Contenders, server: Server, args: argparse.Namespac
             mass_insert(batches, server=server.url, transport="socket")
 
     def check(row: Result) -> None:
-        if (held := server.client.llen(KEY)) != left:
-            raise FastrespError(f"{row.row} left {held:,} items instead of {left:,}")
+        need(server.client.llen(KEY), left, f"{row.row}, items left")
 
     chosen = {
         name: run
@@ -146,7 +139,7 @@ def compare(kind: str, runs: Contenders, server: Server, args: argparse.Namespac
 
 
 def both(args: argparse.Namespace) -> list[Result]:
-    with running() as server, compiled() as program:
+    with running() as server, compiled_client() as program:
         runs = {
             **c_contenders(CClient(program, server.unix.where), args.items),
             **redis_py_contenders(server.client, args.items),

@@ -20,7 +20,7 @@ from pyarrow import parquet
 from results import Result
 from script import run_script
 from servers import Server, running
-from turns import Contender, Timed, entries, measure
+from turns import Contender, Timed, entries, measure, need
 
 from fastresp import mass_insert, read
 from fastresp.cli.demo.methods import PAYLOAD
@@ -142,8 +142,8 @@ def load_embeddings(count: int, rounds: int) -> list[Result]:
 
         def check(row: Result) -> None:
             server.need_keys(count, row.row)
-            if server.client.hget(f"doc:{count - 1}", "vector") != matrix[-1].tobytes():
-                raise SystemExit(f"{row.row} did not load the vectors")
+            vector = server.client.hget(f"doc:{count - 1}", "vector")
+            need(vector, matrix[-1].tobytes(), f"{row.row}, vector of the last row")
 
         runs: dict[str, Contender] = {
             "fastresp": lambda: mass_insert(table, template, server=server.url, transport="socket"),
@@ -194,8 +194,8 @@ def load_json(rows: int, rounds: int) -> list[Result]:
 
         def check(row: Result) -> None:
             server.need_keys(rows, row.row)
-            if server.client.hlen(f"row:{rows - 1}") != ROW_KEYS:
-                raise SystemExit(f"{row.row} did not load the rows")
+            fields = server.client.hlen(f"row:{rows - 1}")
+            need(fields, ROW_KEYS, f"{row.row}, fields of the last row")
 
         contenders = entries("load", {name: loader(keys) for name, keys in kinds.items()}, rows)
         return measure(contenders, rounds, server.process, before=server.empty, after=check)

@@ -34,9 +34,8 @@ BLOCK = 100_000
 FIRST = 1_000
 SOURCES = ("rows", "columns")
 DETAILS = (
-    *("seconds", "start", "peak", "command_bytes"),
-    *("server_cpu", "node_cpu", "all_cpu", "key_bytes", "free"),
-)
+    "start", "peak", "command_bytes", "server_cpu", "node_cpu", "all_cpu", "key_bytes",
+)  # fmt: skip
 
 
 class Loader:

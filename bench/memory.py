@@ -11,14 +11,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 from zlib import crc32
 
 from results import Result
 from script import run_script
 from servers import running
-from turns import Contender, NotAvailable, Timed, measure
+from turns import Contender, NotAvailable, Timed, measure, need
 
 ITEMS = 10_000_000
 FAST_ITEMS = 1_000_000
@@ -95,15 +94,11 @@ def compare(args: argparse.Namespace) -> list[Result]:
             )
 
             def measured() -> Timed:
-                begun = perf_counter()
                 facts = run(row, args.items, server.url)
-                seconds = perf_counter() - begun
                 found = facts["done"], server.client.llen(KEY), facts["checksum"]
-                if found != expected:
-                    sys.exit(f"{row}: items, items left, checksum: {found} instead of {expected}")
+                need(found, expected, f"{row}, (items, items left, checksum)")
                 start, peak = facts["start"], facts["peak"]
-                sizes = {"start": start, "peak": peak, "above": peak - start}
-                return Timed(peak if whole else peak - start, sizes | {"seconds": seconds})
+                return Timed(peak if whole else peak - start, {"start": start, "peak": peak})
 
             return measured
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 from results import Result
 from script import run_script
 from servers import Server, running
-from turns import Contender, entries, measure
+from turns import Contender, entries, measure, need
 
-from fastresp import FastrespError, dump, mass_insert
+from fastresp import dump, mass_insert
 from fastresp.cli.demo.methods import PAYLOAD, READY_FILE
 
 ROWS = 1_000_000
@@ -81,8 +81,7 @@ def compare(kind: str, rows: int, rounds: int) -> list[Result]:
             if len(digests) == len(contenders):  # a digest can take longer than the load
                 return
             digests.append(server.digest())
-            if digests[-1] != digests[0]:
-                raise FastrespError(f"{row.row}: the server does not have the same data")
+            need(digests[-1], digests[0], f"{row.row}, DEBUG DIGEST")
 
         return measure(contenders, rounds, server.process, before=server.empty, after=check)
 

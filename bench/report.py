@@ -14,7 +14,6 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from pages.charts import drawn, pictures
@@ -60,40 +59,33 @@ def filled(page: str, results: Results) -> str:
 
     Raises:
         NotMeasured: the results lack a figure, and the page does not say so.
-        KeyError: there is no text of a name.
+        KeyError: CLAIMS has no text of this name.
     """
     earlier = EARLIER in " ".join(page.split())
-    return MARKED.sub(lambda found: _filled(found, results, earlier), page)
 
+    def text(found: re.Match[str]) -> str:
+        name, lines, _ = found.groups()
+        try:
+            made = CLAIMS[name](results)
+        except NotRun:
+            if not earlier:
+                raise
+            return found[0]
+        space = "\n\n" if lines else ""  # a table follows a blank line
+        return f"<!-- published: {name} -->{space}{made}{space}<!-- end -->"
 
-def _filled(found: re.Match[str], results: Results, earlier: bool) -> str:
-    name, lines, _ = found.groups()
-    try:
-        text = CLAIMS[name](results)
-    except NotRun:
-        if not earlier:
-            raise
-        return found[0]
-    # A table begins behind a blank line.
-    space = "\n\n" if lines else ""
-    return f"<!-- published: {name} -->{space}{text}{space}<!-- end -->"
-
-
-def pages(root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the pages of a repository that quote the run, with their text."""
-    for path in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
-        text = path.read_text(encoding="utf-8")
-        if MARKED.search(text):
-            yield path, text
+    return MARKED.sub(text, page)
 
 
 def quoting(root: Path, results: Results) -> dict[Path, str]:
-    """Return the other pages of a repository that quote these results, with their figures.
+    """Return the other pages of a repository that quote the run, with the figures of these results.
 
     Raises:
         NotMeasured: the results lack a figure of a page.
     """
-    return {path: filled(text, results) for path, text in pages(root)}
+    paths = root / "README.md", *sorted((root / "docs").rglob("*.md"))
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
+    return {path: filled(text, results) for path, text in texts.items() if MARKED.search(text)}
 
 
 def write(files: dict[Path, str]) -> None:

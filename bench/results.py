@@ -42,16 +42,15 @@ class Result:
     Attributes:
         table: such as ``"000 push"``: the number of the source, or the name of the script.
         row: its name in the table, such as ``"pipelining -P 1000"``.
-        parser: what parsed the replies, such as ``"hiredis"``; empty where that does not matter.
+        parser: the parser of the replies, such as ``"hiredis"``; empty where it does not matter.
         operations: number of operations in one value.
         unit: pyperf's: ``"second"``, ``"byte"`` or ``"integer"``.
         values: one for each round.
         details: for each value, the other measurements, such as ``server_cpu`` and ``client_cpu``
             (seconds), and its ``round``; numbers or text.
         reason: why there are no values.
-        aside: values with their details that are not shown: of slower rounds, and of a second run
-            that was noisier. Ratios also use them, with the values of other rows in the same
-            round.
+        aside: values with their details that are not shown: of slower rounds, and of a noisier
+            second run. Ratios use them as well, each with another row's value of the same round.
     """
 
     table: str
@@ -63,10 +62,6 @@ class Result:
     details: list[dict[str, Any]] = field(default_factory=list)
     reason: str = ""
     aside: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        return ", ".join(filter(None, (f"{self.table}: {self.row}", self.parser)))
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -89,9 +84,9 @@ class Result:
     def settle(self) -> None:
         """Keep the least time of each third of the rounds, and set the others aside.
 
-        Other work on the machine only adds time, for seconds at a stretch. So the rounds of a third
-        are not adjacent (it has every third round), and its least time is the time that the work
-        needs. Fewer than six rounds are all kept.
+        Other work on the machine only adds time, for seconds at a stretch. So a third has every
+        third round, and its least time is the time that the work needs. Fewer than six rounds are
+        all kept.
         """
         if self.unit != "second" or len(self.values) < 2 * KEPT:
             return
@@ -120,10 +115,9 @@ class Result:
 
 
 def merged(first: Iterable[Result], second: Iterable[Result]) -> list[Result]:
-    """Merge two runs of a script: of each row, return the run with the smaller spread.
+    """Merge two runs of a script: a quieter row of the second run replaces a noisy row.
 
-    Only noisy rows of the first run are replaced. The other run's values are kept aside, for
-    ratios.
+    The values of the other run are set aside, for ratios.
     """
     again = {row.key: row for row in second}
     made = []
@@ -172,6 +166,7 @@ def save(path: Path, results: Iterable[Result]) -> None:
 
 def publish(path: Path, results: Iterable[Result]) -> None:
     """Write results with only the details and the digits that pages use."""
+    made = []
 
     def short(value: Any) -> Any:
         return float(f"{value:.6g}") if isinstance(value, float) else value
@@ -179,12 +174,11 @@ def publish(path: Path, results: Iterable[Result]) -> None:
     def used(details: dict[str, Any]) -> dict[str, Any]:
         return {name: short(value) for name, value in details.items() if name in PUBLISHED}
 
-    def published(row: Result) -> Result:
+    for row in results:
         aside = [(short(value), used(details)) for value, details in row.aside]
         values, details = [*map(short, row.values)], [*map(used, row.details)]
-        return replace(row, values=values, details=details, aside=aside)
-
-    save(path, map(published, results))
+        made.append(replace(row, values=values, details=details, aside=aside))
+    save(path, made)
 
 
 def load(path: Path) -> Iterator[Result]:
@@ -214,7 +208,7 @@ def load(path: Path) -> Iterator[Result]:
 
 def _benchmark(result: Result) -> pyperf.Benchmark:
     about = {
-        "name": result.name,
+        "name": ", ".join(filter(None, (f"{result.table}: {result.row}", result.parser))),
         "unit": result.unit,
         "table": result.table,
         "row": result.row,

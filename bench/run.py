@@ -1,9 +1,9 @@
 """Run all benchmarks, one after another, and keep the results for ``report.py``.
 
-Leave the machine idle meanwhile. A script whose results exist is skipped, so an interrupted run
-resumes; ``--again`` repeats it. Each script writes ``bench/results/NAME.json`` in pyperf's format.
-``machine.json`` beside them has the facts of the machine, and for each script its date, commit,
-versions of programs and packages, and how busy the processors were just before.
+Leave the machine idle meanwhile. Each script writes ``bench/results/NAME.json`` in pyperf's format.
+A script whose results exist is skipped, so the same command resumes an interrupted run; ``--again``
+runs all scripts. ``machine.json`` in the same folder has the facts of the machine, and for each
+script its date, commit, versions of programs and packages, and how busy the processors were before.
 
 Without ``--fast``, each script that has a row with a spread above 25% (maximum minus minimum,
 divided by the median) runs once more at the end. For each such row, the run with the smaller spread
@@ -32,12 +32,16 @@ from pathlib import Path
 import psutil
 from results import load, merged, missing_path, save
 
+from fastresp import TransportError
 from fastresp.server.local_server import find_program
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 MACHINE = "machine.json"
-PACKAGES = ("fastresp", "redis", "hiredis", "pyarrow", "numpy", "pyperf")
+PACKAGES = (
+    *("fastresp", "redis", "hiredis", "pyarrow", "numpy", "pyperf", "pyspark"),
+    *("valkey-glide", "coredis", "redisvl", "adbc-driver-redis"),
+)
 # A script that takes longer hangs; the longest takes about 20 minutes.
 TIMEOUT_S = 3600
 # Seconds between Ctrl-C and the kill of running processes.
@@ -125,16 +129,15 @@ def _processor() -> str:
 
 
 def versions() -> dict[str, str]:
+    """Return the versions of the installed programs and packages."""
     found = {}
     for program in filter(None, map(find_program, ("server", "cli", "benchmark"))):
         words = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
         number = re.search(r"\d+\.\d+\.\d+", words)
         found[Path(program).name] = number[0] if number else "?"
     for name in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
     return found
 
 
@@ -227,7 +230,8 @@ def measure(name: str, mode: str, folder: Path) -> bool:
     path, parts = folder / f"{name}.json", folder / f"{name}.part.json"
     command = BENCHMARKS[name].command(mode)
     print(f"\n== {name}: {shlex.join(command)}", flush=True)
-    facts = {"started": now(), "mode": mode, "commit": _commit(), "versions": versions()}
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    facts = {"started": started, "mode": mode, "commit": _commit(), "versions": versions()}
     facts["busy"] = psutil.cpu_percent(0.1 if mode == "smoke" else BEFORE_S)
     start = time.monotonic()
     if failed := run_into(command, parts):
@@ -235,9 +239,9 @@ def measure(name: str, mode: str, folder: Path) -> bool:
         return False
     replace(parts, path)
     facts["seconds"] = round(time.monotonic() - start)
-    machine = json.loads((folder / MACHINE).read_text())
-    machine["runs"][name] = facts
-    write(folder, machine)
+    found = json.loads((folder / MACHINE).read_text())
+    found["runs"][name] = facts
+    write(folder, found)
     print(f"{name} took {facts['seconds']} s", flush=True)
     return True
 
@@ -257,10 +261,6 @@ def settle(name: str, folder: Path) -> None:
 
 def write(folder: Path, machine: dict[str, object]) -> None:
     (folder / MACHINE).write_text(json.dumps(machine, indent=1) + "\n")
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def prepare(folder: Path, mode: str, anew: Sequence[str]) -> None:
@@ -312,3 +312,5 @@ if __name__ == "__main__":
         main()
     except KeyboardInterrupt:
         sys.exit("interrupted; run the same command to resume")
+    except TransportError as error:  # a variable such as FASTRESP_CLI does not name a program
+        sys.exit(str(error))

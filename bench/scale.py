@@ -14,8 +14,8 @@ from time import process_time
 from typing import Any
 
 import redis
-from compiling import compiled
-from cores import CpuTimes, Places, apart, placement
+from c_programs import compiled
+from cores import CpuTimes, Places, apart
 from loader import BLOCK, SOURCES, Loader, source, timed
 from results import Result
 from scale_cluster import ROWS, Setup, measure_cluster
@@ -144,7 +144,7 @@ def measure_sizes(
                 show(f"round {number} of {rounds}: {result.row}")
                 loads = max(1, repeat // size)
                 facts = ways[way](size, value=SHORT, loads=loads)
-                for name in ("seconds", "cpu", "server_cpu", "node_cpu", "all_cpu"):
+                for name in ("cpu", "server_cpu", "node_cpu", "all_cpu"):
                     facts[name] /= loads
                 value, details = timed(facts["cpu"], facts)
                 result.add(value, round=number, **details)
@@ -196,7 +196,6 @@ def compare(args: argparse.Namespace) -> list[Result]:
         primaries = args.primaries or ([3] if args.fast else [3, 6, 9, 12])
         for setup in (Setup(3, 1), *map(Setup, primaries)):
             results += measure_cluster(setup, args.rows, args.rounds, free=args.free)
-    print(f"kept apart: {placement()}{'; the real cluster is not' if args.free else ''}")
     return results
 
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from pages.data import Results, Table
-from pages.goal import judge
-from pages.goals import GOALS
+from pages.goals import GOALS, judge
 from pages.markdown import goals_table
 from pages.sections import TABLES
 from results import Result, save
 from rich.console import Console
 from rich.table import Table as Grid
+from turns import NotAvailable
 
-from fastresp import TransportError
+from fastresp import FastrespError
 
 # The width of tables that are not on a terminal.
 WIDTH = 200
@@ -37,10 +37,10 @@ def run_script(
 
     Args:
         doc: the script's docstring.
-        measured: measures with the script's options; returns the rows.
-        rounds: the default number of rounds.
-        fast_rounds: number of rounds with ``--fast``.
-        only: add the option that chooses contenders by name.
+        measured: measures with the script's options, and returns the rows. If it raises
+            ``NotAvailable``, all rows are missing.
+        rounds, fast_rounds: the default number of rounds, without and with ``--fast``.
+        only: whether there is an option ``--only``, which chooses contenders by name.
         add: adds other options.
         **numbers: options that are numbers: what is counted, the default, and the default with
             ``--fast`` if it differs.
@@ -65,26 +65,23 @@ def run_script(
             setattr(args, name, defaults[-1 if args.fast else 0])
         if getattr(args, name) < 1:
             parser.error(f"--{name} must be 1 or more")
+    name = Path(sys.argv[0]).stem
     try:
         results = measured(args)
-    except TransportError as error:
+    except NotAvailable as error:
+        results = [Result(name, "all rows", reason=str(error))]
+    except FastrespError as error:
         sys.exit(str(error))
-    for result in results:
-        result.settle()
-    found = as_a_file(results)
+    for row in results:
+        row.settle()
+    found = Results()
+    files = {file for entry in TABLES.values() for file in entry.files}
+    for row in results:  # as if they were read from the script's file
+        found.add(row.table if row.table in files else name, row)
     for title, table in tables_of(found).items():
         print_table(title, table)
     if args.output:
         save(args.output, results)
-
-
-def as_a_file(results: Sequence[Result]) -> Results:
-    """Return the rows as if they had been read from the file of this script."""
-    found = Results()
-    files = {file for entry in TABLES.values() for file in entry.files}
-    for row in results:
-        found.add(row.table if row.table in files else Path(sys.argv[0]).stem, row)
-    return found
 
 
 def tables_of(results: Results) -> dict[str, Table]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import psutil
 import redis
 from redis._parsers import Encoder, _HiredisParser, _RESP2Parser
 from redis.connection import HiredisRespSerializer, PythonRespSerializer
+from turns import NotAvailable, need
 
 from fastresp.cli.demo.methods import Workbench, debug_options
 from fastresp.server.local_server import LocalServer
@@ -21,15 +23,14 @@ from fastresp.server.local_server import LocalServer
 sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 
 from local_cluster import LocalCluster, free_port
-from server_programs import WHEEL_SERVERS, located
 
 __all__ = [
-    "C", "PARSERS", "WHEEL_SERVERS", "Address", "LocalCluster", "Server", "free_port", "located",
-    "processes", "running",
+    "C", "PARSERS", "Address", "LocalCluster", "Server", "in_package", "processes",
+    "python_packer", "running",
 ]  # fmt: skip
 
 PARSERS = ("PythonParser", "hiredis")
-# The parser of rows in C.
+# The parser's name in rows of the C client.
 C = "hiredis (C)"
 # redis-py's own limit: longer arguments are not joined.
 BUFFER_CUTOFF = 6000
@@ -52,7 +53,7 @@ class Address:
 
         Args:
             parser: ``"PythonParser"`` or ``"hiredis"``, which the 2018 report calls HiredisParser.
-            database: its number.
+            database: the number of the database.
         """
         reads, packs = {
             "PythonParser": (_RESP2Parser, python_packer()),
@@ -120,9 +121,8 @@ class Server:
         return self.client.execute_command("DEBUG", "DIGEST")
 
     def need_keys(self, count: int, what: str) -> None:
-        """End the program unless there are this many keys."""
-        if (held := self.client.dbsize()) != count:
-            sys.exit(f"{what}: the server has {held:,} of {count:,} keys")
+        """End the program unless the server has this number of keys."""
+        need(self.client.dbsize(), count, f"{what}, keys of the server")
 
 
 @contextmanager
@@ -136,3 +136,16 @@ def running(*options: str, program: str | None = None) -> Iterator[Server]:
 
 def processes(cluster: LocalCluster) -> list[psutil.Process]:
     return [psutil.Process(node.process.pid) for node in cluster.nodes]
+
+
+def in_package(package: str, inside: str) -> Path:
+    """Return the path of a file in an installed package.
+
+    Raises:
+        NotAvailable: the package is not installed, or does not have the file.
+    """
+    spec = find_spec(package)
+    for folder in (spec and spec.submodule_search_locations) or ():
+        if (path := Path(folder) / inside).exists():
+            return path
+    raise NotAvailable(f"{package} is not installed: pip install {package.replace('_', '-')}")

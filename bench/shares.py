@@ -1,10 +1,9 @@
 """CPU time of Python clients by function class: the profiles of the 2018 report, and fastresp.
 
 The methods of ``buffer.py`` run under cProfile with the CPU clock of the process, so waiting for
-the server does not count. redis-cli is a separate process; its CPU time is in the metadata as
-``child_cpu``. A value is the seconds of a class of functions and all their callees (if functions of
-the class call one another, only the outermost call counts). ``share`` is the percentage of the
-total CPU time; ``wall_share`` is the percentage in a profile of wall time.
+the server does not count, nor does redis-cli, a separate process. A value is the seconds of a class
+of functions and all their callees (if functions of the class call one another, only the outermost
+call counts). ``share`` is the percentage of the total CPU time.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import argparse
 import cProfile
 import json
 import pstats
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -29,8 +27,8 @@ TABLE = "000 shares"
 ITERATIONS = 100
 FAST_ITERATIONS = 20
 
-# By class, the end of a function's file and its name, as in pstats. "~" is C, which counts only
-# where a function of buffer.py calls it.
+# By class: the end of the path of a function's file, and the function's name, as in pstats. "~" is
+# the file of functions in C, which count only if buffer.py calls them.
 CLASSES: dict[str, tuple[tuple[str, str], ...]] = {
     "processing": (("bench/shares.py", "process_message"),),
     "receiving": (
@@ -117,24 +115,15 @@ def ways(server: Server) -> Iterator[tuple[str, str, Callable[[], buffer.Way]]]:
     yield "fastresp ListBuffer", "", lambda: buffer.Buffer(server)
 
 
-def profiled(way: buffer.Way, iterations: int, profiler: cProfile.Profile) -> dict[str, float]:
-    """Return the seconds of each class, measured with the profiler's clock."""
+def profiled(way: buffer.Way, iterations: int) -> dict[str, float]:
+    """Return the CPU seconds of each class."""
+    profiler = cProfile.Profile(time.process_time)
     profiler.enable()
     popped = push_and_pop(way, iterations)
     profiler.disable()
     if popped != iterations * buffer.DIVISOR:
         sys.exit(f"{type(way).__name__}: only {popped:,} of the messages were popped")
     return seconds_of(pstats.Stats(profiler))
-
-
-def percent(seconds: dict[str, float]) -> dict[str, float]:
-    whole = sum(seconds.values())
-    return {kind: 100 * taken / whole for kind, taken in seconds.items()}
-
-
-def child_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def compare(args: argparse.Namespace) -> list[Result]:
@@ -145,16 +134,12 @@ def compare(args: argparse.Namespace) -> list[Result]:
             for name, reader, make in ways(server):
                 show(f"round {number} of {args.rounds}: {name} {reader}")
                 iterations = args.iterations if number else 1
-                children = child_seconds()
-                seconds = profiled(make(), iterations, cProfile.Profile(time.process_time))
-                child = child_seconds() - children
-                shares = percent(seconds)
-                wall = percent(profiled(make(), iterations, cProfile.Profile()))
+                seconds = profiled(make(), iterations)
+                whole = sum(seconds.values())
                 for kind, taken in seconds.items() if number else ():
                     row = Result(TABLE, f"{name}: {kind}", reader, iterations * buffer.DIVISOR)
-                    details = {"share": shares[kind], "wall_share": wall[kind]}
-                    details |= {"child_cpu": child} if child else {}
-                    results.setdefault((name, kind, reader), row).add(taken, **details)
+                    row = results.setdefault((name, kind, reader), row)
+                    row.add(taken, share=100 * taken / whole)
     show("")
     return list(results.values())
 

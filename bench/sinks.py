@@ -1,12 +1,7 @@
-"""Run sinks, servers that count commands and store nothing (``sink.c``), for ``scale.py``.
-
-As a script, the module runs sinks until Ctrl-C.
-"""
+"""Run sinks, servers that count commands and store nothing (``sink.c``), for ``scale.py``."""
 
 from __future__ import annotations
 
-import argparse
-import signal
 import socket
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +9,6 @@ from subprocess import PIPE, Popen
 from typing import Any, Self
 
 import redis
-from compiling import compiled
 from turns import NotAvailable
 
 from fastresp.resp.slots import SLOTS
@@ -97,18 +91,3 @@ class Sinks:
             commands += info["sink_commands"]
             size += info["sink_bytes"]
         return commands, size
-
-
-def main() -> None:
-    """Run sinks until Ctrl-C, and print the received commands."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("nodes", type=int, help="nodes of a cluster; 0 for one server without")
-    nodes = parser.parse_args().nodes
-    with compiled(SINK) as program, Sinks(program, nodes) as sinks:
-        print(f"load into {sinks.url}; Ctrl-C ends", flush=True)
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
-    print("\n".join(sinks.printed))
-
-
-if __name__ == "__main__":
-    main()

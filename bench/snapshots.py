@@ -1,8 +1,8 @@
 """Read an RDB file of hashes: as columns, to Parquet, and with another parser, rdb-py.
 
 The file has the rows of ``load.py``: hashes of ten fields, written by ``fastresp dump``. Each
-contender is a process. In the first round, the contents are compared with rdb-py's, if rdb-py is
-installed. rdb-py only returns Python objects.
+contender is a process. Before the measurement, the contents are compared with rdb-py's, if rdb-py
+is installed. rdb-py only returns Python objects.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from load import ROWS, TEMPLATE, run_watched, write_parquet
 from results import Result
 from script import run_script
-from turns import Timed, show, take
+from turns import Contender, Timed, entries, measure
 
 FIELDS = "name,city,age,balance,score,visits,active,seen,referrer"
 COLUMNS = """
@@ -54,34 +55,26 @@ def compare(args: argparse.Namespace) -> list[Result]:
         unload += ["-o", f"{name}/out.parquet"]
         # -P: rdb.py in this folder has the name of rdb-py's module.
         code = [sys.executable, "-P", "-c"]
-        contenders = {
-            "columns": [*code, COLUMNS, str(target)],
-            "columns, fields named": [*code, COLUMNS, str(target), FIELDS],
-            "Parquet": unload,
-            "Parquet, fields named": [*unload, "--fields", FIELDS],
-            "rdb-py objects": [*code, OBJECTS, str(target)],
-        }
-        made = {each: Result("snapshots", each, "", args.rows) for each in contenders}
-        found = subprocess.run([*code, "import rdb"], capture_output=True, check=False)
-        if found.returncode:
-            made["rdb-py objects"].reason = "rdb-py is not installed"
-            del contenders["rdb-py objects"]
         size = target.stat().st_size
 
-        def watched(command: list[str]) -> Timed:
+        def watched(*command: str) -> Timed:
             before = sum(os.times()[2:4])  # CPU time of the processes that have ended
-            seconds, details = run_watched(command)
+            seconds, details = run_watched([*command])
             used = sum(os.times()[2:4]) - before
             return Timed(seconds, details | {"bytes": size, "client_cpu": used})
 
-        for number in range(1, args.rounds + 1):
-            for each, command in contenders.items():
-                show(f"snapshots, round {number} of {args.rounds}: {each}")
-                take(made[each], lambda command=command: watched(command))
-            if number == 1 and not found.returncode:
-                subprocess.run([*code, COMPARE, str(target)], check=True)
-    show("")
-    return [*made.values()]
+        runs: dict[str, Contender | str] = {
+            "columns": partial(watched, *code, COLUMNS, str(target)),
+            "columns, fields named": partial(watched, *code, COLUMNS, str(target), FIELDS),
+            "Parquet": partial(watched, *unload),
+            "Parquet, fields named": partial(watched, *unload, "--fields", FIELDS),
+            "rdb-py objects": partial(watched, *code, OBJECTS, str(target)),
+        }
+        if subprocess.run([*code, "import rdb"], capture_output=True).returncode:
+            runs["rdb-py objects"] = "rdb-py is not installed: pip install rdb-py"
+        else:
+            subprocess.run([*code, COMPARE, str(target)], check=True)
+        return measure(entries("snapshots", runs, args.rows), args.rounds, warm_up=False)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class Timed(NamedTuple):
     details: dict[str, Any]
 
 
-# A timed function. If it returns a float or Timed, it has measured its time itself.
+# A timed function. If it returns a float or ``Timed``, this is its own measurement.
 Contender: TypeAlias = Callable[[], object]
 # A row, with its contender or the reason why the row can't be measured.
 Entry: TypeAlias = tuple[Result, Contender | str]
@@ -37,16 +37,11 @@ Servers: TypeAlias = psutil.Process | Sequence[psutil.Process] | None
 
 
 def entries(
-    table: str,
-    runs: Mapping[str, Contender | str],
-    operations: int = 1,
-    *,
-    prefix: str = "",
-    parser: str = "",
+    table: str, runs: Mapping[str, Contender | str], operations: int = 1, *, prefix: str = ""
 ) -> list[Entry]:
     """Return the rows of a table, named with a prefix, each with its contender."""
     return [
-        (Result(table, f"{prefix}{name}", parser, operations), run) for name, run in runs.items()
+        (Result(table, f"{prefix}{name}", operations=operations), run) for name, run in runs.items()
     ]
 
 
@@ -73,18 +68,11 @@ def server_seconds(server: psutil.Process) -> float:
         return float(sum(server.cpu_times()[:2]))
 
 
-def take(
-    result: Result,
-    run: Contender,
-    server: Servers = None,
-    keep: bool = True,
-    **details: Any,
-) -> float:
+def take(result: Result, run: Contender, server: Servers = None, keep: bool = True) -> float:
     """Time a contender once; add the time to its result, and the CPU times if a server is given.
 
     Args:
-        keep: False for a warm-up run, which is not added.
-        **details: additional details of the value.
+        keep: False for a warm-up run, whose time is only returned.
     """
     gc.collect()  # the garbage of the previous contender
     before = cpu_seconds(server)
@@ -92,16 +80,16 @@ def take(
     taken = run()
     seconds = perf_counter() - start
     after = cpu_seconds(server)
+    details: dict[str, Any] = {"round": len(result.values) + 1}
+    if server is not None:
+        details |= {"server_cpu": after[0] - before[0], "client_cpu": after[1] - before[1]}
     if isinstance(taken, float):
         seconds = taken
     elif isinstance(taken, Timed):
         seconds, more = taken
         details |= more
     if keep:
-        if server is not None:
-            used = {"server_cpu": after[0] - before[0], "client_cpu": after[1] - before[1]}
-            details = used | details
-        result.add(seconds, **({"round": len(result.values) + 1} | details))
+        result.add(seconds, **details)
     return seconds
 
 
@@ -113,7 +101,6 @@ def measure(
     before: Callable[[Result], object] = lambda result: None,
     after: Callable[[Result], object] = lambda result: None,
     warm_up: bool = True,
-    take: Callable[..., object] = take,
 ) -> list[Result]:
     """Time contenders in turn, round by round, after a warm-up round; return their rows.
 
@@ -126,7 +113,6 @@ def measure(
         before: called before each contender with its row, untimed.
         after: called after each contender with its row, untimed, to check its work.
         warm_up: whether there is a warm-up round.
-        take: times a contender once.
     """
     contenders = [*contenders]
     for number in range(0 if warm_up else 1, rounds + 1):
@@ -169,6 +155,12 @@ def repeated(work: Callable[[], object], operations: int) -> Callable[[], float]
         return (perf_counter() - start) / loops / operations
 
     return run
+
+
+def need(found: object, expected: object, what: str) -> None:
+    """End the program unless two values are equal."""
+    if found != expected:
+        sys.exit(f"{what}: {found!r:.200} instead of {expected!r:.200}")
 
 
 def show(text: str) -> None:

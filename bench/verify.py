@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from results import Result
 from script import run_script
 from servers import running
-from turns import Contender, entries, measure
+from turns import Contender, entries, measure, need
 
 import fastresp
 
@@ -44,8 +44,7 @@ def check(table: pa.Table, template: str, change: tuple[str | int, ...], url: st
         change = (*change, table["a"][0].as_py())
     fastresp.execute(*change, server=url)
     fastresp.verify(table, template, server=url, differences=lambda each: found.append(each.row))
-    if found != [0]:
-        raise SystemExit(f"{template}: verify found rows {found}, and one value of row 0 differs")
+    need(found, [0], f"{template}, rows that differ")
 
 
 def compare(args: argparse.Namespace) -> list[Result]:

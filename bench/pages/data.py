@@ -44,14 +44,8 @@ class Results:
     def __init__(self, folder: Path | None = None) -> None:
         self.machine: dict[str, Any] = {}
         self._files: dict[str, list[Result]] = {}
-        if folder is not None:
-            self._read(folder)
-
-    def add(self, name: str, row: Result) -> None:
-        """Add a row of a file that is not written yet."""
-        self._files.setdefault(name, []).append(row)
-
-    def _read(self, folder: Path) -> None:
+        if folder is None:
+            return
         # Published results were cleaned on the machine that made them.
         private = not any(folder.glob("*.json.gz"))
         if (path := folder / "machine.json").exists():
@@ -66,6 +60,10 @@ class Results:
                 self._files[name] = [
                     replace(row, reason=clean(row.reason)) if private else row for row in rows
                 ]
+
+    def add(self, name: str, row: Result) -> None:
+        """Add a row of a file that is not written yet."""
+        self._files.setdefault(name, []).append(row)
 
     def __contains__(self, name: str) -> bool:
         return name in self._files
@@ -140,7 +138,7 @@ class Row:
     """A row of a table: leading columns of text, then its cells.
 
     Attributes:
-        ours: whether it is fastresp's.
+        ours: whether the row is fastresp's.
         reason: shown instead of the cells.
     """
 
@@ -163,8 +161,8 @@ class Entry(NamedTuple):
     """A table of the page.
 
     Attributes:
-        files: the names of the results it needs, the main one first.
-        build: makes it from results.
+        files: the files of results that the table needs, the main one first.
+        build: makes the table from results.
     """
 
     files: tuple[str, ...]

@@ -19,37 +19,28 @@ def shown(number: float, like: float | None = None) -> str:
     return f"{number:,.{3 if size < 0.1 else 2 if size < 2 else 1 if size < 10 else 0}f}"
 
 
-def rounded(number: float) -> str:
-    """Format a large number with three significant digits: 702,000."""
-    return f"{int(float(f'{number:.3g}')):,}"
+def formatted(measured: Measured, kind: str) -> str:
+    """Format a measured figure.
 
-
-@dataclass(frozen=True)
-class Figure:
-    """A measured figure; its format says how it is written.
-
-    ``x``: 5.7x (4.7 to 7.6). ``plain``: 5.7x. ``rate``: 702,000 (operations per second). ``k``:
-    702k. ``MiB``: a size in MiB. ``ns``, ``us``, ``ms``, ``s``: a time in this unit; the figure is
-    in seconds.
+    Args:
+        measured: the figure; a time is in seconds.
+        kind: ``x``: 5.7x (4.7 to 7.6). ``plain``: 5.7x. ``rate``: 702,000 (operations per second).
+            ``k``: 702k. ``MiB``: a size in MiB. ``ns``, ``us``, ``ms``, ``s``: a time in this unit.
     """
-
-    measured: Measured
-
-    def __format__(self, kind: str) -> str:
-        figure = self.measured.figure
-        if kind == "rate":
-            return rounded(figure)
-        if kind == "k":
-            return f"{figure / 1e6:.2f}M" if figure >= 999_500 else f"{figure / 1e3:.0f}k"
-        if kind == "MiB":
-            return f"{shown(figure)} MiB"
-        if kind in UNITS:
-            return f"{shown(figure * UNITS[kind])} {kind.replace('us', 'µs')}"
-        if kind == "plain":
-            return f"{shown(figure)}x"
-        low, high = (shown(each, figure) for each in (self.measured.low, self.measured.high))
-        extent = "" if low == high else f" ({low} to {high})"
-        return f"{shown(figure)}x{extent}"
+    figure = measured.figure
+    if kind == "rate":  # with three significant digits
+        return f"{int(float(f'{figure:.3g}')):,}"
+    if kind == "k":
+        return f"{figure / 1e6:.2f}M" if figure >= 999_500 else f"{figure / 1e3:.0f}k"
+    if kind == "MiB":
+        return f"{shown(figure)} MiB"
+    if kind in UNITS:
+        return f"{shown(figure * UNITS[kind])} {kind.replace('us', 'µs')}"
+    if kind == "plain":
+        return f"{shown(figure)}x"
+    low, high = (shown(each, figure) for each in (measured.low, measured.high))
+    extent = "" if low == high else f" ({low} to {high})"
+    return f"{shown(figure)}x{extent}"
 
 
 @dataclass(frozen=True)
@@ -66,7 +57,7 @@ class Claim:
             NotMeasured: a figure is not in the results.
         """
         return [
-            (text, format(Figure(self.figures[name](results)), kind or "") if name else "")
+            (text, formatted(self.figures[name](results), kind or "") if name else "")
             for text, name, kind, _ in Formatter().parse(self.text)
         ]
 
@@ -86,7 +77,7 @@ GridCell: TypeAlias = str | Sequence[tuple[Measure, str]]
 
 
 def grid(headings: Iterable[str], rows: Mapping[str, Sequence[GridCell]]) -> Claim:
-    """Return a table whose cells have figures; the rows are named by their first cells."""
+    """Return a table whose cells have figures; ``rows`` has them by the text of the first cell."""
     figures: dict[str, Measure] = {}
 
     def text(cell: GridCell) -> str:

@@ -14,8 +14,7 @@ from results import NOISY, spread
 
 from .claims import CLAIMS, FINDINGS
 from .data import Cell, NotMeasured, Results, Row, Table
-from .goal import MARKS, Verdict, amount, judge
-from .goals import GOALS
+from .goals import GOALS, MARKS, Verdict, amount, judge
 from .sections import TABLES
 
 TEMPLATE = Path(__file__).with_name("benchmarks.md")

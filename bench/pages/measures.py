@@ -65,11 +65,9 @@ def _scale(results: Results, table: str, *names: str) -> list[Result]:
 
 
 @measure
-def faster(
-    results: Results, file: str, ours: str, other: str, table: str = "", parser: str = ""
-) -> Measured:
-    """Compute fastresp's rate / another row's rate; the parser is that of fastresp's row."""
-    rows = [results.find(file, other, "", table), results.find(file, ours, parser, table)]
+def faster(results: Results, file: str, ours: str, other: str, table: str = "") -> Measured:
+    """Compute fastresp's rate / another row's rate."""
+    rows = [results.find(file, row, table=table) for row in (other, ours)]
     return replace(quotient(*map(per_operation, rows)), operations=rows[1].operations)
 
 

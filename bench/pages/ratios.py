@@ -10,19 +10,9 @@ from typing import TypeAlias
 
 from results import Result
 
+from . import source_figures as source
 from .data import Cell, NotMeasured, Results, Row, Table
 from .measures import Measured, per_operation, quotient
-from .source_figures import (
-    CONNECTING,
-    CUMULATIVE_GAIN,
-    GENERATION_LOSS,
-    PARSER_GAIN,
-    PROFILES,
-    PYTHON_TO_C,
-    REUSED,
-    SECTION_GAIN,
-    WORKFLOW,
-)
 from .tables import SERVER, SOURCE_LIKE, SPREAD, Column, as_percent, ranged, rate, row_of, seconds
 
 # For each method of the source its rows: pushes, pops, both; empty where another method's row has
@@ -83,7 +73,7 @@ def python_to_c(results: Results) -> Table:
             f"{kind}, {row if row == 'naive' else 'pipelined'}",
             partial(of_redis_py, kind, row, then),
         )
-        for (kind, row), then in PYTHON_TO_C.items()
+        for (kind, row), then in source.PYTHON_TO_C.items()
     ]
     ours = {
         # One load of all items: lists.py has the same in C, but the 2018 report does not.
@@ -123,7 +113,7 @@ def parser_gain(results: Results) -> Table:
     def cells(name: str) -> list[str]:
         kinds = zip(("push", "pop", "both"), METHODS[name], strict=True)
         gains = [gain(kind, row) for kind, row in kinds]
-        return [*gains, of_profile(name), f"{PARSER_GAIN[name]:.2f}%"]
+        return [*gains, of_profile(name), f"{source.PARSER_GAIN[name]:.2f}%"]
 
     rows = [_row(name, lambda name=name: cells(name)) for name in METHODS]
     headings = ("", "push", "pop", "both together", "from a profile", "2018, from a profile")
@@ -142,7 +132,7 @@ def _gain_in_share(shares: Shares, one: tuple[str, str], other: tuple[str, str])
 def section_gain(results: Results) -> Table:
     """Return what each method gains over the section before, as the source computes it."""
     shares = shares_of(results)
-    methods = list(dict.fromkeys(method for method, _ in PROFILES))
+    methods = list(dict.fromkeys(method for method, _ in source.PROFILES))
     before = dict(zip(methods[1:], methods, strict=False))
 
     def by_rate(name: str, parser: str) -> str:
@@ -155,7 +145,7 @@ def section_gain(results: Results) -> Table:
             return "-"
 
     rows = []
-    for (name, parser), then in SECTION_GAIN.items():
+    for (name, parser), then in source.SECTION_GAIN.items():
         keys = (name, parser), (before[name], parser)
         cells = _gain_in_share(shares, *keys), f"{then:.2f}%", by_rate(name, parser)
         rows.append(Row((f"{name}, over {before[name]}", parser), tuple(map(Cell, cells))))
@@ -181,13 +171,13 @@ def generation(results: Results) -> Table:
         gain = _less_one(_ratio(find(above, "000 push"), push)) if above else "-"
         then, gain_then = (
             f"{known[name]:.2f}%" if name in known else "-"
-            for known in (GENERATION_LOSS, CUMULATIVE_GAIN)
+            for known in (source.GENERATION_LOSS, source.CUMULATIVE_GAIN)
         )
         losses = (loss(name, table) for table in ("000 push", "000 both", "push"))
         return [f"{rate(push):,.0f}", *losses, then, gain, gain_then]
 
     # Only the source's own methods form a series.
-    series = [name for name in LOADS if name in CUMULATIVE_GAIN]
+    series = [name for name in LOADS if name in source.CUMULATIVE_GAIN]
     before = dict(zip(series[1:], series, strict=False))
     rows = [
         _row(name, lambda name=name: cells(name, before.get(name, "")), "fastresp" in name)
@@ -222,16 +212,13 @@ def profiles(results: Results) -> Table:
         headings += [name, "2018"]
     rows = []
     for (method, parser), shares in ours.items():
-        then = PROFILES.get((method, parser), {})
+        then = source.PROFILES.get((method, parser), {})
         cells = tuple(
             Cell(f"{known[name]:.2f}%" if name in known else "-")
             for name in classes
             for known in (shares, then)
         )
         rows.append(Row((method, parser), cells, "fastresp" in method))
-    for row in results.rows("000 shares", "shares"):
-        if not row.values:
-            rows.append(Row((row.row, row.parser), reason=f"not measured: {row.reason}"))
     return Table(tuple(headings), rows, words=2)
 
 
@@ -248,23 +235,13 @@ def redis_benchmark_name(name: str) -> str:
     return re.split(r"[ (]", upper)[0]
 
 
-def _way(name: str, parser: str = "") -> str:
-    """Return which of the source's two methods a row uses: one by one, or a pipeline."""
-    text = f"{name} {parser}".lower()
-    if "fastresp" in text:
-        return ""
-    if "without" in text or "pipe" not in text:
-        return "naive"
-    return "pipelined"
-
-
 def workflow(results: Results) -> Table:
     """Return the steps of 10,000 users; the source has the best of its rounds."""
     rows = []
-    for step, then in WORKFLOW.items():
+    for step, then in source.WORKFLOW.items():
 
         def best_then(row: Result, then: dict[str, float] = then) -> str:
-            known = then.get(_way(row.row, row.parser))
+            known = then.get(row.row)
             return seconds(known) if known else "-"
 
         columns = [*SOURCE_LIKE, *SERVER, Column("2012: best s", best_then), SPREAD]
@@ -292,4 +269,4 @@ def connections_then(row: Result) -> str:
     """Return the source's rule: redis-py's rate / redis-benchmark's over one connection."""
     if row.parser == "redis-benchmark":
         return "-"
-    return REUSED if ", one connection" in row.row else CONNECTING
+    return source.REUSED if ", one connection" in row.row else source.CONNECTING

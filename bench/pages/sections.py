@@ -7,37 +7,11 @@ from statistics import median
 
 from results import Result
 
+from . import ratios, tables
 from .data import Entry, Results, Table
-from .goal import beside
-from .goals import CHECKPOINTS, ENGINES, SLOTS, VERIFIED
-from .ratios import (
-    connections_then,
-    generation,
-    of_redis_benchmark,
-    parser_gain,
-    ping_then,
-    profiles,
-    python_to_c,
-    redis_benchmark_name,
-    section_gain,
-    workflow,
-)
+from .goals import CHECKPOINTS, ENGINES, SLOTS, VERIFIED, beside
 from .source_figures import PING, PING_RUBY, POP, PUSH, REDIS_BENCHMARK
-from .tables import (
-    CLIENT_CPU,
-    SERVER,
-    SOURCE_LIKE,
-    TURNS,
-    WAITING,
-    Column,
-    against,
-    listing,
-    median_time,
-    pivot,
-    source_columns,
-    source_like,
-    speed,
-)
+from .tables import SOURCE_LIKE, TURNS, Column, against, listing, median_time, pivot, speed
 
 
 def _mebibytes(heading: str, detail: str = "") -> Column:
@@ -67,7 +41,7 @@ def _each(heading: str, detail: str) -> Column:
 
 
 def _then_2013(name: str) -> str:
-    found = REDIS_BENCHMARK.get(redis_benchmark_name(name))
+    found = REDIS_BENCHMARK.get(ratios.redis_benchmark_name(name))
     return f"{found:,.0f}" if found else "-"
 
 
@@ -86,7 +60,8 @@ SINK_SPEED = Column(
 RATE = Column("commands/s", lambda row: f"{speed(row):,.0f}")
 LOADER = _each("loader CPU ns", "client_cpu")
 SLOWEST = Column("slowest node CPU s", lambda row: f"{median(row.of('node_cpu')):.3f}")
-PEERS = [*SOURCE_LIKE, *SERVER, WAITING, CLIENT_CPU]
+WITH_SERVER = [*SOURCE_LIKE, *tables.SERVER]
+PEERS = [*WITH_SERVER, tables.WAITING, tables.CLIENT_CPU]
 BUFFER = "buffer redis_benchmark"
 OBJECTS = {
     "One list, LPUSH": "LPUSH",
@@ -218,17 +193,22 @@ TABLES: dict[str, Entry] = {
     ),
     "A whole cluster on this machine": listing("scale", [*TURNS, SLOWEST], table="scale cluster"),
     "Pushing: LPUSH": listing(
-        BUFFER, [*source_columns(PUSH), *SERVER], table="000 push", expected=list(PUSH)
+        BUFFER,
+        [*tables.source_columns(PUSH), *tables.SERVER],
+        table="000 push",
+        expected=list(PUSH),
     ),
     "Popping: RPOP, or LRANGE and LTRIM": listing(
-        BUFFER, source_columns(POP), table="000 pop", expected=list(POP)
+        BUFFER, tables.source_columns(POP), table="000 pop", expected=list(POP)
     ),
-    "Pushing and popping together": listing("buffer", [*SOURCE_LIKE, *SERVER], table="000 both"),
-    "Python compared with C": Entry(("buffer", "lists"), python_to_c),
-    "What hiredis gains": Entry(("buffer", "shares"), parser_gain),
-    "What each method gains over the previous one": Entry(("shares", "buffer"), section_gain),
-    "What generating the protocol costs": Entry(("buffer", "push"), generation),
-    "Where the CPU time goes": Entry(("shares",), profiles),
+    "Pushing and popping together": listing("buffer", WITH_SERVER, table="000 both"),
+    "Python compared with C": Entry(("buffer", "lists"), ratios.python_to_c),
+    "What hiredis gains": Entry(("buffer", "shares"), ratios.parser_gain),
+    "What each method gains over the previous one": Entry(
+        ("shares", "buffer"), ratios.section_gain
+    ),
+    "What generating the protocol costs": Entry(("buffer", "push"), ratios.generation),
+    "Where the CPU time goes": Entry(("shares",), ratios.profiles),
     "redis-benchmark and redis-py, command by command": pivot(
         "redis_benchmark",
         "001 redis-benchmark",
@@ -240,17 +220,19 @@ TABLES: dict[str, Entry] = {
         "redis_benchmark",
         [
             *SOURCE_LIKE,
-            against("rate / redis-benchmark, one connection", of_redis_benchmark, percent=True),
-            Column("2013", connections_then),
+            against(
+                "rate / redis-benchmark, one connection", ratios.of_redis_benchmark, percent=True
+            ),
+            Column("2013", ratios.connections_then),
         ],
         table="001 connections",
     ),
     "Ten thousand pings": listing(
         "pipelining",
         [
-            *(*SOURCE_LIKE, CLIENT_CPU),
-            Column("then: CPU s", lambda row: ping_then(row, PING)),
-            Column("redis.io, Ruby: s", lambda row: ping_then(row, PING_RUBY)),
+            *(*SOURCE_LIKE, tables.CLIENT_CPU),
+            Column("then: CPU s", lambda row: ratios.ping_then(row, PING)),
+            Column("redis.io, Ruby: s", lambda row: ratios.ping_then(row, PING_RUBY)),
         ],
         table="002 ping",
     ),
@@ -260,11 +242,11 @@ TABLES: dict[str, Entry] = {
         )
         for title, over in (("a unix socket", "unix"), ("TCP", "TCP"))
     },
-    "Pipelines and scripts": listing("pipelining", [*SOURCE_LIKE, *SERVER], table="003 scripting"),
+    "Pipelines and scripts": listing("pipelining", WITH_SERVER, table="003 scripting"),
     "A busy loop": listing(
         "pipelining",
-        source_like("µs per SET", lambda seconds: f"{seconds * 1e6:,.2f}"),
+        tables.source_like("µs per SET", lambda seconds: f"{seconds * 1e6:,.2f}"),
         table="003 busy loop",
     ),
-    "Ten thousand users, with and without pipelines": Entry(("workflow",), workflow),
+    "Ten thousand users, with and without pipelines": Entry(("workflow",), ratios.workflow),
 }

@@ -29,7 +29,7 @@ OURS = ("users", "memory", "load", "scale lanes", "scale commands")
 
 
 def is_ours(row: Result) -> bool:
-    return "fastresp" in row.name or (row.table in OURS and "redis-py" not in row.name)
+    return "fastresp" in row.row or (row.table in OURS and "redis-py" not in row.row)
 
 
 def spread_cell(row: Result) -> Cell:
@@ -72,7 +72,7 @@ def _server_cpu(row: Result) -> list[float]:
 
 
 def _cpu_columns(middle: Statistic) -> list[Column]:
-    """Return the columns of the CPU times of server and client, and of ratios to the server's."""
+    """Return columns: CPU times of server and client, and ratios to the server's CPU time."""
 
     def shown(used: list[float]) -> str:
         return seconds(middle(used)) if used else "-"
@@ -119,9 +119,9 @@ def source_like(unit: str = "s", time: Callable[[float], str] = seconds) -> list
 _OPERATIONS = Column("operations", lambda row: f"{row.operations:,}")
 SPREAD = Column("spread", spread_cell)
 SOURCE_LIKE = source_like()
-# Beside them, averages.
+# Averages, for tables with the source's columns.
 SERVER, (WAITING, CLIENT_CPU) = _cpu_columns(mean)[:2], _cpu_columns(mean)[2:]
-# For loads that took turns: medians.
+# Medians, for loads that took turns.
 TURNS = [
     median_time(1, "median s", 3, per_operation=False),
     Column("op/s", lambda row: f"{speed(row):,.0f}"),
@@ -130,7 +130,7 @@ TURNS = [
 
 
 def in_order(rows: Sequence[Result], expected: Sequence[tuple[str, str]]) -> list[Result]:
-    """Sort rows in the source's order; rows that the source lacks follow rows of the same name."""
+    """Sort rows in the source's order; a row that the source lacks follows rows with its name."""
     place = {key: index for index, key in enumerate(expected)}
     first = {name: place[name, by] for name, by in reversed(expected)}
     last = len(place)
@@ -140,7 +140,7 @@ def in_order(rows: Sequence[Result], expected: Sequence[tuple[str, str]]) -> lis
 
 
 def source_columns(figures: Mapping[tuple[str, str], Figure]) -> list[Column]:
-    """Return the columns of the 2018 tables: the measured and the source's."""
+    """Return the columns of the 2018 tables: first the measured figures, then the source's."""
 
     def of(row: Result) -> Figure | None:
         # The source's rows of redis-cli also name a parser.
@@ -230,7 +230,7 @@ def listing(
         columns: the columns, or functions that make them from all results.
         table: the name in the results, if it differs from the name of the file.
         prefix: show only rows whose name starts with this prefix, and remove the prefix.
-        expected: rows that must be in the table, in this order; missing rows are named.
+        expected: rows that the table must have, in this order; the table names missing ones.
     """
     names = tuple(files.split())
 
@@ -283,12 +283,11 @@ def pivot(
     """Return a table of operations per second (median times), with a column for each parser.
 
     Args:
-        file: the name of the file of results.
-        table: the name in the results.
+        file, table: the file of results, and the table in it.
         first: the heading of the first column.
-        base: the parser whose rate the others are compared with, in percent.
+        base: the parser whose rate is 100%.
         extra: more columns: a heading, and a function of the row's name.
-        prefix: removed from the rows' names.
+        prefix: the start of all rows' names, which is not shown.
     """
 
     def build(results: Results) -> Table:

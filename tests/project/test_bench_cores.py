@@ -15,9 +15,8 @@ from places import BENCH
 # Appended, not inserted: bench also has a columns.py.
 sys.path.append(str(BENCH))
 
-from c_client import CClient, NotAvailable, compiled
-from cores import one_core, take_noted, two_cores
-from results import Result
+from c_programs import CClient, NotAvailable, compiled_client
+from cores import one_core, two_cores
 from turns import server_seconds
 
 from fastresp.server.local_server import LocalServer
@@ -50,33 +49,10 @@ def test_a_server_that_ended_is_not_an_error() -> None:
         server.stop()
 
 
-def test_recorded_details() -> None:
-    import redis
-
-    with LocalServer() as server, redis.Redis.from_url(server.url) as client:
-        client.ping()
-        result = Result("a table", "a row", operations=100)
-
-        def pings() -> None:
-            for _ in range(100):
-                client.ping()
-
-        process = psutil.Process(server.process.pid)
-        take_noted(result, pings, process, keep=False)
-        assert result.details == []
-        take_noted(result, pings, process, items=3)
-        [noted] = result.details
-        assert noted["items"] == 3
-        # Each PING is at least one context switch, voluntary or not.
-        assert noted["voluntary"] + noted["involuntary"] >= 50
-        # The load average of the last minute, which changes slowly.
-        assert noted["load"] == pytest.approx(os.getloadavg()[0], abs=1)
-
-
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs /proc/self/schedstat")
 def test_c_client_reports_the_cpu_time_of_the_server() -> None:
     try:
-        with compiled() as program, LocalServer() as server:
+        with compiled_client() as program, LocalServer() as server:
             process = psutil.Process(server.process.pid)
             client = CClient(program, server.socket)
             before = server_seconds(process)

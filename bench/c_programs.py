@@ -1,40 +1,50 @@
-"""Compile and run the 2018 report's loops in C, with the client library hiredis.
-
-As a script, the module runs each loop once: with a server on a unix socket, and 129-byte values.
-"""
+"""Compile the C programs of the benchmarks, and run the client: the 2018 report's loops in C."""
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
-from contextlib import AbstractContextManager
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-import compiling
 from turns import NotAvailable
 
 from fastresp.cli.demo.methods import PAYLOAD
-from fastresp.server.local_server import LocalServer
 
 SOURCE = Path(__file__).with_name("hiredis_c.c")
-# Each with its batch size; the second of a pair pops the items pushed by the first.
-LOOPS = (
-    *(("ping", 1), ("ping-pipeline", 1_000)),
-    *(("lpush", 1), ("rpop", 1)),
-    *(("lpush-pipeline", 1_000), ("rpop-pipeline", 1_000)),
-    *(("lpush-pipeline", 1_000), ("lrange", 100)),
-    *(("lpush-pipeline", 1_000), ("lrange", 1_000)),
-    *(("lpush-many", 1_000), ("lrange-pipeline", 1_000)),
-    *(("lpush-many", 1_000), ("rpop-many", 1_000)),
-)
+
+
+@contextmanager
+def compiled(
+    source: Path, flags: Sequence[str] = (), lacking: str = ""
+) -> Iterator[Path | NotAvailable]:
+    """Compile a program into a temporary folder, or return why that fails, in a ``with`` statement.
+
+    Args:
+        source: the C file.
+        flags: for the compiler and the linker.
+        lacking: what to say if the compilation fails.
+    """
+    if shutil.which("cc") is None:
+        yield NotAvailable("no C compiler was found (Debian: apt install gcc)")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / source.stem
+        command = ["cc", "-O2", "-Wall", "-Wextra", "-o", str(program), str(source), *flags]
+        done = subprocess.run(command, capture_output=True, text=True)
+        lines = done.stderr.splitlines()
+        why = next((line for line in lines if "error" in line or "cannot find" in line), "")
+        failed = f"{lacking or f'{source.name} does not compile'}: {why}"
+        yield NotAvailable(failed) if done.returncode else program
 
 
 class CClient:
     """The compiled program, and the server it uses.
 
     Args:
-        program: the program from ``compiled()``, or the reason why there is none.
+        program: the program from ``compiled_client()``, or the reason why there is none.
         where: the unix socket of the server, or its port on the loopback.
     """
 
@@ -43,7 +53,7 @@ class CClient:
         self.where = where
 
     def run(self, method: str, items: int, batch: int) -> float:
-        """Push or pop items of the list ``key``; return the seconds the program measured."""
+        """Push or pop items of the list ``key``; return the seconds that the program measured."""
         [seconds], [count] = self._run(method, items, batch)
         if count != items:
             raise SystemExit(f"{SOURCE.name} {method} handled {count} of {items} items")
@@ -58,8 +68,8 @@ class CClient:
             server: the process id of the server.
 
         Returns:
-            Seconds of the pushes and the pops, and the CPU seconds of the server's main thread in
-            both; these are 0 where the system has no ``/proc/PID/schedstat``.
+            (seconds of the pushes, seconds of the pops, the server's CPU seconds during the pushes,
+            during the pops). CPU seconds are 0 where the system has no ``/proc/PID/schedstat``.
         """
         (*seconds, push_cpu, pop_cpu), counts = self._run(f"{push}/{pop}", items, batch, server)
         if counts != [items, items]:
@@ -68,14 +78,18 @@ class CClient:
         return pushing, popping, push_cpu, pop_cpu
 
     def busy_loop(self, seconds: float) -> tuple[float, int]:
-        """Send SET foo bar one by one for some time; return the seconds taken, and the count."""
+        """Send SET foo bar one by one for some time; return (seconds taken, number of SETs)."""
         [taken], [count] = self._run("set-milliseconds", round(seconds * 1e3), 1)
         return taken, count
 
     def _run(
         self, method: str, items: int, batch: int, *more: int
     ) -> tuple[list[float], list[int]]:
-        """Return the seconds and the counts that the program prints, if there is one."""
+        """Run the program; return the (seconds, counts) that it prints.
+
+        Raises:
+            NotAvailable: there is no program.
+        """
         if isinstance(self.program, NotAvailable):
             raise self.program
         arguments = [str(self.where), method, str(items), str(batch), PAYLOAD, *map(str, more)]
@@ -87,32 +101,11 @@ class CClient:
         return seconds, [int(word) for word in words[len(seconds) :]]
 
 
-def compiled() -> AbstractContextManager[Path | NotAvailable]:
+def compiled_client() -> AbstractContextManager[Path | NotAvailable]:
     """Compile the program, in a ``with`` statement, or return why that fails."""
-    lacking = "hiredis was not found (Debian: apt install libhiredis-dev)"
-    return compiling.compiled(SOURCE, _hiredis_flags(), lacking)
-
-
-def _hiredis_flags() -> list[str]:
-    command = ["pkg-config", "--cflags", "--libs", "hiredis"]
+    flags = ["-lhiredis"]
     if shutil.which("pkg-config") is not None:
+        command = ["pkg-config", "--cflags", "--libs", "hiredis"]
         done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode == 0:
-            return done.stdout.split()
-    return ["-lhiredis"]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--items", type=int, default=1_000_000, help="items in each loop")
-    args = parser.parse_args()
-    with compiled() as program, LocalServer() as server:
-        client = CClient(program, server.socket)
-        for method, batch in LOOPS:
-            seconds = client.run(method, args.items, batch)
-            rate = args.items / seconds
-            print(f"{method:15}{batch:7,} at a time {seconds:9.3f} s {rate:12,.0f}/s")
-
-
-if __name__ == "__main__":
-    main()
+        flags = flags if done.returncode else done.stdout.split()
+    return compiled(SOURCE, flags, "hiredis was not found (Debian: apt install libhiredis-dev)")
