@@ -1,19 +1,19 @@
-/* The loops of the 2018 report with the C client, hiredis; bench/c_client.py compiles and runs it.
+/* The loops of the 2018 report with the C client, hiredis; bench/c_programs.py compiles and runs it.
  *
  *     hiredis_c SOCKET METHOD COUNT BATCH VALUE [PID]
  *
  * SOCKET is a unix socket, or a port on the loopback.
  *
- * It prints the seconds of the loop, without connecting, and the number of items pushed or popped, or
- * of pings answered. An item counts if it has the length of VALUE.
+ * The program prints the seconds of the loop, without connecting, and the number of items pushed or
+ * popped, or of PINGs answered. A popped item counts if it has the length of VALUE.
  *
- * With two methods, such as lpush-pipeline/lrange, BATCH items are pushed and popped in turn, COUNT
- * in all. It prints the seconds of the pushes and of the pops, the CPU seconds of the main thread of
- * process PID in each (0 where the system does not report them), and the counts of both. LRANGE then
- * reads 100 at a time.
+ * With two methods, such as lpush-pipeline/lrange, the program pushes and pops BATCH items in turn,
+ * COUNT items in total. It prints the seconds of the pushes and of the pops, the CPU seconds of the
+ * main thread of process PID during the pushes and during the pops (0 where the system does not
+ * report them), and the numbers of pushed and popped items. LRANGE then reads 100 items at a time.
  *
- * lrange waits for each request, lrange-pipeline for the oldest of ten in flight. lpush-many and
- * rpop-many have BATCH items in one command.
+ * lrange waits for each reply before the next request; lrange-pipeline has ten requests in flight.
+ * lpush-many and rpop-many have BATCH items in one command.
  *
  * set-milliseconds is the busy loop that redis.io warns of: SET foo bar, one by one, for COUNT ms.
  */
@@ -56,7 +56,7 @@ static double cpu(const char *schedstat)
     return nanoseconds / 1e9;
 }
 
-/* Return how many items a reply has; an answer without items counts as one. Frees the reply. */
+/* Read a reply; return its number of items, or 1 for a status or an integer. */
 static size_t take(int type)
 {
     void *taken;
@@ -79,7 +79,7 @@ static size_t take(int type)
     return items;
 }
 
-/* Send the same command, `batch` times before its replies are read; 1 for one by one. */
+/* Send a command `count` times; read the replies after each `batch` commands. */
 static size_t repeat(int type, int arguments, const char **command, size_t count, size_t batch)
 {
     size_t sizes[3], done = 0;
@@ -97,7 +97,7 @@ static size_t repeat(int type, int arguments, const char **command, size_t count
     return done;
 }
 
-/* Read the end of the list and trim it, together, with `in_flight` requests at a time. */
+/* Pop by LRANGE and LTRIM at the end of the list, with `in_flight` pairs of them in flight. */
 static size_t pop_ranges(size_t count, unsigned long long batch, size_t in_flight)
 {
     size_t asked = 0, waiting = 0, done = 0;
@@ -116,7 +116,7 @@ static size_t pop_ranges(size_t count, unsigned long long batch, size_t in_fligh
     }
 }
 
-/* LPUSH of `batch` items, one command at a time. */
+/* Push by LPUSHes of `batch` items, one command at a time. */
 static size_t push_many(size_t count, size_t batch, const char *value)
 {
     const char **command = malloc((batch + 2) * sizeof *command);
@@ -141,7 +141,7 @@ static size_t push_many(size_t count, size_t batch, const char *value)
     return done;
 }
 
-/* RPOP of `batch` items, one command at a time. */
+/* Pop by RPOPs of `batch` items, one command at a time. */
 static size_t pop_many(size_t count, size_t batch)
 {
     char text[24];
@@ -154,7 +154,7 @@ static size_t pop_many(size_t count, size_t batch)
     return done;
 }
 
-/* SETs one by one, for a time. */
+/* Send SETs one by one, for some seconds. */
 static size_t repeat_seconds(double seconds)
 {
     const char *command[] = {"SET", "foo", "bar"};

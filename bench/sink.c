@@ -2,15 +2,15 @@
  *
  *     sink [FIRST-LAST=PORT ...]
  *
- * Standard input is the socket to listen on, of any kind. With ranges of slots it says that it is a
- * node of a cluster, whose nodes are at these ports of the loopback. For itself it checks no slots.
+ * Standard input is the listening socket. With ranges of slots, the sink claims to be a node of a
+ * cluster whose nodes listen on these ports of the loopback. It does not check the slots of keys.
  *
- * It reads the lengths of every command and argument and skips what they contain. It answers +OK to
- * each command, once for all that one read contains, and what a load asks before it starts with what
- * a server would say; that is not counted. INFO has the counts so far; the same is printed at the
- * end, with a line for each connection that sent commands. SIGTERM ends it.
+ * The sink reads the lengths of commands and arguments, and skips their contents. It counts each
+ * command and replies +OK, in one write for all commands of a read. The commands that a load sends
+ * before it starts get a server's usual replies, and are not counted. INFO has the counts so far. At
+ * the end, the sink prints the counts, and a line for each connection that sent commands.
  *
- * A stream that is not RESP, and one that ends within a command, ends it with exit code 1.
+ * SIGTERM ends the sink. It exits with 1 if a stream is not RESP, or ends within a command.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,16 +26,16 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What one read takes at most. Redis reads 16 KiB; more takes the sink less time. */
+/* Maximum bytes of one read. Redis reads 16 KiB; with larger reads, the sink needs less time. */
 #define READ_BYTES (256 << 10)
-/* The largest argument, as of Redis, and the most arguments. */
-#define BULK_BYTES (512L << 20)
-#define ARGUMENTS (1L << 20)
-#define MOST_CONNECTIONS 1024
-#define MOST_RANGES 1024
-/* The name of a command that is remembered, so that the next one is known by its name. */
+/* Limits of Redis: bytes of an argument, and number of arguments. */
+#define MAX_BULK_BYTES (512L << 20)
+#define MAX_ARGUMENTS (1L << 20)
+#define MAX_CONNECTIONS 1024
+#define MAX_RANGES 1024
+/* The name of the last counted command is kept, so that commands of this name need no look-up. */
 #define NAME_BYTES 32
-/* A signal that comes just before a wait is seen after it. */
+/* A signal that arrives just before poll() is handled within this time. */
 #define WAIT_MS 100
 
 struct range {
@@ -43,12 +43,12 @@ struct range {
 };
 
 struct connection {
-    char *in, *out;              /* commands that were read; replies that are not sent */
-    size_t in_size, in_room;     /* in has one byte more, a zero behind the last */
+    char *in, *out;              /* unhandled input; unsent replies */
+    size_t in_size, in_room;     /* a zero follows the last byte of `in` */
     size_t out_at, out_size, out_room;
     unsigned long long commands, bytes;
     int queuing;                 /* after MULTI */
-    size_t name_size;            /* of the last command that was counted */
+    size_t name_size;            /* of the last counted command */
     char name[NAME_BYTES];
 };
 
@@ -58,7 +58,7 @@ struct word {
     long size;
 };
 
-static struct range ranges[MOST_RANGES];
+static struct range ranges[MAX_RANGES];
 static int range_count;
 static unsigned long long commands, bytes;
 static volatile sig_atomic_t ended;
@@ -107,7 +107,7 @@ static void reply_bulk(struct connection *to, const char *text, size_t size)
     reply_text(to, "\r\n");
 }
 
-/* Write what was counted, as fields of INFO. */
+/* Write the counts as fields of INFO; return their size. */
 static size_t counts(char *text, size_t room)
 {
     struct timespec used;
@@ -142,7 +142,7 @@ static int is(const struct word *word, const char *name)
     return (size_t)word->size == strlen(name) && strncasecmp(word->at, name, strlen(name)) == 0;
 }
 
-/* Answer a command that does not belong to the load itself; return 0 if it does. */
+/* Answer a command that a client sends before its load; return 0 for the commands of the load. */
 static int answer(struct connection *to, const struct word *words, long count)
 {
     const struct word *name = words;
@@ -163,7 +163,7 @@ static int answer(struct connection *to, const struct word *words, long count)
     } else if (is(name, "CLUSTER") && count == 2 && is(words + 1, "SLOTS") && range_count) {
         reply_slots(to);
     } else if (is(name, "CONFIG") || is(name, "COMMAND")) {
-        reply_text(to, "*0\r\n");    /* no such setting; nothing beyond what the client knows */
+        reply_text(to, "*0\r\n");    /* the client falls back to its defaults */
     } else if (is(name, "CLIENT") || is(name, "SELECT") || is(name, "AUTH")) {
         reply_text(to, "+OK\r\n");
     } else if (is(name, "HELLO") || is(name, "CLUSTER") || is(name, "EXEC") || is(name, "ACL")) {
@@ -174,7 +174,7 @@ static int answer(struct connection *to, const struct word *words, long count)
     return 1;
 }
 
-/* Read "*3\r\n" or "$12\r\n"; return what follows, or NULL if it is not all there. */
+/* Read "*3\r\n" or "$12\r\n"; return the end of the header, or NULL if it is incomplete. */
 static const char *header(const char *at, const char *behind, char kind, long most, long *number)
 {
     const char *digits = at + 1;
@@ -183,7 +183,7 @@ static const char *header(const char *at, const char *behind, char kind, long mo
         fail(kind == '*' ? "a command does not begin with *" : "an argument does not begin with $");
     if (behind - at < 4)
         return NULL;
-    /* The zero behind the last byte ends this, too. */
+    /* At the end of the input, the loop stops at the zero. */
     for (at = digits; *at >= '0' && *at <= '9'; at++)
         if ((found = 10 * found + (*at - '0')) > most)
             fail("a length is too large");
@@ -195,18 +195,18 @@ static const char *header(const char *at, const char *behind, char kind, long mo
     return at + 2;
 }
 
-/* Count or answer the command at a place; return what follows, or NULL if it is not all there. */
+/* Count or answer a command; return the end of the command, or NULL if it is incomplete. */
 static const char *command(struct connection *from, const char *start, const char *behind)
 {
     struct word words[2] = {{NULL, 0}, {NULL, 0}};
     long count, size;
-    const char *at = header(start, behind, '*', ARGUMENTS, &count);
+    const char *at = header(start, behind, '*', MAX_ARGUMENTS, &count);
     if (at == NULL)
         return NULL;
     if (count == 0)
         fail("a command has no arguments");
     for (long index = 0; index < count; index++) {
-        at = header(at, behind, '$', BULK_BYTES, &size);
+        at = header(at, behind, '$', MAX_BULK_BYTES, &size);
         if (at == NULL || behind - at < size + 2)
             return NULL;
         if (at[size] != '\r' || at[size + 1] != '\n')
@@ -233,7 +233,7 @@ static const char *command(struct connection *from, const char *start, const cha
     return at;
 }
 
-/* Handle all whole commands that were read. */
+/* Handle all complete commands of the input. */
 static void handle(struct connection *from)
 {
     const char *at = from->in, *behind = from->in + from->in_size, *next;
@@ -267,7 +267,7 @@ static int receive(struct connection *from, int socket)
     return 1;
 }
 
-/* Send replies as far as the socket accepts them; return 0 if the connection is lost. */
+/* Send as many replies as the socket accepts; return 0 if the connection is lost. */
 static int answer_now(struct connection *to, int socket)
 {
     while (to->out_at < to->out_size) {
@@ -280,7 +280,7 @@ static int answer_now(struct connection *to, int socket)
     return 1;
 }
 
-static void let_go(struct connection *of, int socket, int number)
+static void release(struct connection *of, int socket, int number)
 {
     if (of->commands)
         printf("connection %d: %llu commands, %llu bytes\n", number, of->commands, of->bytes);
@@ -291,7 +291,7 @@ static void let_go(struct connection *of, int socket, int number)
 
 static void read_ranges(int count, char **arguments)
 {
-    if (count > MOST_RANGES)
+    if (count > MAX_RANGES)
         fail("too many ranges of slots");
     for (; range_count < count; range_count++) {
         struct range *each = ranges + range_count;
@@ -302,9 +302,9 @@ static void read_ranges(int count, char **arguments)
 
 int main(int count, char **arguments)
 {
-    static struct connection connections[MOST_CONNECTIONS];
-    static struct pollfd polled[MOST_CONNECTIONS + 1];
-    static int numbers[MOST_CONNECTIONS];
+    static struct connection connections[MAX_CONNECTIONS];
+    static struct pollfd polled[MAX_CONNECTIONS + 1];
+    static int numbers[MAX_CONNECTIONS];
     int open = 0, accepted = 0, yes = 1;
     struct sigaction ending = {.sa_handler = end};
     read_ranges(count - 1, arguments + 1);
@@ -323,18 +323,18 @@ int main(int count, char **arguments)
             struct connection *each = connections + index;
             if (its->revents == 0)
                 continue;
-            /* What is not answered yet is answered before more is read. */
+            /* Unsent replies are sent before more is read. */
             int alive = (each->out_size || receive(each, its->fd)) && answer_now(each, its->fd);
             its->events = each->out_size ? POLLOUT : POLLIN;
             if (!alive) {
-                let_go(each, its->fd, numbers[index]);
+                release(each, its->fd, numbers[index]);
                 open--;
                 *each = connections[open];
                 *its = polled[1 + open];
                 numbers[index] = numbers[open];
             }
         }
-        if (polled[0].revents && open < MOST_CONNECTIONS) {
+        if (polled[0].revents && open < MAX_CONNECTIONS) {
             int made = accept(STDIN_FILENO, NULL, NULL);
             if (made < 0)
                 fail("standard input is not a listening socket");
@@ -347,7 +347,7 @@ int main(int count, char **arguments)
     }
     char text[256];
     for (int index = 0; index < open; index++)
-        let_go(connections + index, polled[1 + index].fd, numbers[index]);
+        release(connections + index, polled[1 + index].fd, numbers[index]);
     printf("%.*s", (int)counts(text, sizeof text), text);
     return 0;
 }

@@ -68,13 +68,10 @@ def python_to_c(results: Results) -> Table:
         found = shares(of(kind, row, C), *(of(kind, row, parser) for parser in PARSERS))
         return [*found, "-", f"{then:.2f}%"]
 
-    rows = [
-        _row(
-            f"{kind}, {row if row == 'naive' else 'pipelined'}",
-            partial(of_redis_py, kind, row, then),
-        )
-        for (kind, row), then in source.PYTHON_TO_C.items()
-    ]
+    rows = []
+    for (kind, row), then in source.PYTHON_TO_C.items():
+        head = f"{kind}, {row if row == 'naive' else 'pipelined'}"
+        rows.append(_row(head, partial(of_redis_py, kind, row, then)))
     ours = {
         # One load of all items: lists.py has the same in C, but the 2018 report does not.
         "push, one load by fastresp mass_insert; in C pipelines of 1,000": (
@@ -239,16 +236,12 @@ def workflow(results: Results) -> Table:
     """Return the steps of 10,000 users; the source has the best of its rounds."""
     rows = []
     for step, then in source.WORKFLOW.items():
-
-        def best_then(row: Result, then: dict[str, float] = then) -> str:
-            known = then.get(row.row)
-            return seconds(known) if known else "-"
-
-        columns = [*SOURCE_LIKE, *SERVER, Column("2012: best s", best_then), SPREAD]
+        shown = {way: seconds(best) for way, best in then.items()}
+        best_then = Column("2012: best s", lambda row, shown=shown: shown.get(row.row, "-"))
+        columns = [*SOURCE_LIKE, *SERVER, best_then, SPREAD]
         for row in results.rows(f"004 {step}", "workflow"):
-            rows.append(
-                row_of(row, (step, ", ".join(filter(None, (row.row, row.parser)))), columns)
-            )
+            by = ", ".join(filter(None, (row.row, row.parser)))
+            rows.append(row_of(row, (step, by), columns))
     return Table(("", "by", *(column.heading for column in columns)), rows, words=2)
 
 
