@@ -111,7 +111,7 @@ def _cost(reader: StateReader, name: str) -> tuple[bool, str]:
     known = dict(reader.unread)
     docs = reader.ask("COMMAND", "DOCS", name)  # server 7.0 and later
     described = fields_of(fields_of(docs).get(name.lower().encode()))
-    # A comma precedes the assumptions.
+    # Assumptions follow a comma, such as "O(N), under the assumption that ...".
     complexity = text_of(described.get(b"complexity", "")).partition(",")[0].rstrip(".")
     if complexity:
         return complexity.startswith(("O(1)", "O(log")), complexity

@@ -171,7 +171,7 @@ class Watcher:
             )
 
     def beat(self) -> None:
-        """Send a command if the connection was silent for long, so that it is not closed."""
+        """Send a command if the connection was silent for long, so that nothing closes it."""
         if time.monotonic() - self._spoken > self._silence:
             self._reader.ask("INFO", "server")
             self._say_info("server")

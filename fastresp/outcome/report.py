@@ -253,7 +253,7 @@ class Report(Displayed):
 
     @property
     def behind(self) -> str:
-        """How far a copy is behind its source, as text after a comma; empty if unknown."""
+        """How far a copy is behind its source, as text that starts with a comma; else empty."""
         if self.lag_bytes is None:
             return ""
         return f", {size_text(self.lag_bytes)} and {self.lag_seconds:,.1f} s behind"

@@ -128,7 +128,7 @@ class ClusterView:
             self.pause_after(began, min_pause)
 
     def pause_after(self, began: float, min_pause: float = LOOK_S) -> float:
-        """Set and return ``look_at``: the longer the look since ``began`` took, the later."""
+        """Set and return ``look_at``, which is later after a slow look since ``began``."""
         now = time.monotonic()
         self.look_at = now + min(max(min_pause, PAUSE_FACTOR * (now - began)), MAX_PAUSE_S)
         return self.look_at

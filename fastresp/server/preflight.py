@@ -98,7 +98,7 @@ NOTHING = Requirements()
 
 
 def sample_commands(template: Template | None) -> list[SampleCommand]:
-    """Return the commands of a template with constant names."""
+    """Return those commands of a template whose names are constant."""
     found: list[SampleCommand] = []
     for command in () if template is None else template.commands:
         if any(isinstance(part, Field) for part in command[0]):

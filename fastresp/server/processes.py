@@ -87,7 +87,7 @@ class Processes:
         return f"the server at {server} was restarted or replaced, and {state}"
 
     def forget_others(self, nodes: Iterable[Address]) -> None:
-        """Forget all other nodes: if a node is promoted later, its data is a replica's copy."""
+        """Forget all nodes except ``nodes``: if one is promoted later, it has a replica's data."""
         self._known = {node: self._known[node] for node in nodes if node in self._known}
 
     def reopen(self, server: Server, connect: Callable[[], list[Any]]) -> tuple[list[Any], str]:
