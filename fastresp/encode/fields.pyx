@@ -219,7 +219,7 @@ cdef class FieldReader:
         """Return the error for a missing field, with the row's fields and the closest name.
 
         Args:
-            left_out: whether a {**-name} names the field, which the first row lacks.
+            left_out: whether the first row lacks a field that a {**-name} leaves out.
         """
         kind = type(row).__name__
         message = f"the row has no field {{{field.key}}}"
@@ -291,9 +291,9 @@ NOT_A_TIME = (
 
 
 cdef object as_milliseconds(object value):
-    """Return a time, a datetime or ISO 8601 text, as milliseconds since 1970, rounded down.
+    """Return a datetime, or ISO 8601 text, as milliseconds since 1970, rounded down.
 
-    A null and an integer, or its text, are returned unchanged.
+    Nulls, integers and the text of integers are returned unchanged.
     """
     if is_null(value) or hasattr(value, "__index__"):
         return value
@@ -372,7 +372,7 @@ cdef class SizeGuard:
         return 0
 
     cdef int check(self) except -1:
-        """Raise if items may be missing from the text."""
+        """Raise EncodeError if the JSON may lack items."""
         if self.sizes is not None:
             for value, size in self.sizes.values():
                 if len(value) != size:

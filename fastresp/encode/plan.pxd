@@ -33,7 +33,7 @@ cdef class Op:
 
 cdef class Program:
     cdef tuple ops
-    cdef bint alone                     # whether at most two arguments are not lists or {**}
+    cdef bint alone                     # whether at most two arguments are neither lists nor {**}
     cdef bint deletes                   # whether the command deletes null fields
     cdef bint counted                   # whether every row has the same number of arguments
     cdef bint checked                   # whether the name is fixed and passed the check

@@ -231,7 +231,7 @@ cdef Py_ssize_t put_items(
 cdef Py_ssize_t put_fields(
     Plan plan, Buffer b, Op op, object row, object default
 ) except -1:
-    """Write the pairs of {**}, or the names of its null fields; return the number of arguments."""
+    """Write the pairs of {**}, or for Absent the names of null fields; return the count."""
     cdef Py_ssize_t first = b.argument
     cdef Nulls nulls = plan.pair_nulls
     cdef bint nested = op.field.convert is not None, absent = isinstance(op.field, Absent)
@@ -314,13 +314,13 @@ cdef object nameless(object value):
     """Return the error for a field whose name is None."""
     return EncodeError(
         f"the name of a field is None, with the value {shown_value(value)}: a row of "
-        "csv.DictReader has more values than the header has names; correct the row, or name them "
-        "with restkey="
+        "csv.DictReader has more values than the header has names; correct the row, or name the "
+        "additional values with restkey="
     )
 
 
 cdef object fetch(Plan plan, Field field, object row, Nulls nulls, object default):
-    """Return the value of a placeholder, converted as the placeholder requires it."""
+    """Return the value of a placeholder, converted as the placeholder requires."""
     if isinstance(field, Row):
         fields = plan.as_dict(field, row)
         if None in fields:

@@ -170,9 +170,9 @@ def _position(command: Sequence[Sequence[bytes | Field]]) -> KeyPosition | None:
 
 
 def key_probe(plan: Plan) -> tuple[Plan, KeyPosition] | None:
-    """Return a plan for the first placeholder in a key, and its position.
+    """Return (plan, position) for the first placeholder in a key; None if no key has a placeholder.
 
-    The plan writes ECHO with the placeholder's value. Return None if there is no such placeholder.
+    The plan writes ECHO with the placeholder's value.
     """
     position = next(iter(_positions(plan.commands)), None)
     if position is None:

@@ -50,8 +50,8 @@ SUFFIX = re.compile(r"\.\w+\Z")
 # The escapes of redis-cli inside double quotes, besides \xHH.
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "a": "\a"}
 # A placeholder; a name in double quotes may contain braces. A group in (?=...) followed by \1 is
-# matched without backtracking. "*+" would do the same, but can miss matches (gh-106052) before
-# Python 3.11.5 (Debian 12 has 3.11.2).
+# matched without backtracking. So is "*+", which can miss matches (gh-106052) before Python 3.11.5
+# (Debian 12 has 3.11.2).
 PLACEHOLDER = re.compile(r'\{(?=((?:(?<=[{.,*\- ])"[^"]*"(?=[.,! }])|[^{}])*))\1\}')
 # A name in a path and a name in a list, in double quotes or not.
 IN_PATH = re.compile(r'"([^"]*)"(?=[.!]|$)|([^.!]*)')
@@ -81,7 +81,7 @@ class Template(Plan):
     ``{*!json}``            the whole row as one JSON object
     ``{at!ms}``             a time as milliseconds since 1970, as PEXPIREAT expects it
     ``{v!f32}``             a sequence of numbers as a vector of little-endian floats: ``!f16``,
-                            ``!f32`` or ``!f64``; all vectors of a load must be equally long
+                            ``!f32`` or ``!f64``; all vectors of a placeholder have one length
     ``{*tags}``             a list as several arguments; a dict as field-value pairs
     ``{**}``                all fields that the command does not name, as field-value pairs
     ``{**-a,b}``            as ``{**}``, without ``a`` and ``b``, which the first row must have
@@ -163,7 +163,7 @@ class Template(Plan):
         return other
 
     def self_contained(self) -> Template:
-        """Return a copy with EVAL and whole scripts in place of EVALSHA, for an unknown server."""
+        """Return a copy with EVAL and whole scripts in place of EVALSHA, for any server."""
         commands: list[Sequence[Sequence[bytes | Field]]] = []
         for command in self.commands:
             name, sha1 = (*map(_text, command[:2]), b"")[:2]
@@ -200,7 +200,12 @@ TemplateLike: TypeAlias = str | Iterable[str | Template] | Template | None
 
 
 def as_template(template: TemplateLike) -> Template | None:
-    """Return a Template for a text, a list of texts, a Template or None."""
+    """Return the template as a Template; None for None.
+
+    Raises:
+        ValueError: a text is the name of a file.
+        TypeError: the template is of another type.
+    """
     if template is None or isinstance(template, Template):
         return template
     one = isinstance(template, str) or not isinstance(template, Iterable)
@@ -395,7 +400,7 @@ class _Parser:
         return Pairs(inside, left_out=left_out, convert=convert, at=start)
 
     def conversion(self, mark: str, known: Sequence[str], what: str, start: int) -> str | None:
-        """Return a placeholder's conversion, one of ``known``; None if there is no conversion."""
+        """Return a placeholder's conversion, which must be in ``known``; None if it has none."""
         if not mark:
             return None
         if mark[1:] not in known:
@@ -404,7 +409,7 @@ class _Parser:
         return mark[1:]
 
     def check(self, command: list[tuple[bytes | Field, ...]], start: int) -> None:
-        """Refuse a command if the text shows that the command would change the reply stream."""
+        """Refuse a command that begins with a key, or that would change the reply stream."""
         literal = [b"".join(p for p in parts if isinstance(p, bytes)) for parts in command]
         at = len(self.text) - len(self.text[start:].lstrip(BLANKS))
         if all(isinstance(part, bytes) for part in command[0]):
@@ -423,7 +428,7 @@ def check_creating(template: Template | None, *, file: bool = False) -> None:
     """Refuse a template that does not create one whole value per key.
 
     Args:
-        template: the template; None if each row is a command, which is checked later.
+        template: the template; None if the rows are commands, which are checked later.
         file: whether the values are for an RDB file, which may also contain strings.
 
     Raises:
@@ -459,7 +464,7 @@ def _name(command: Sequence[Argument]) -> str:
 
 
 def _shape(part: bytes | Field) -> object:
-    """Return an object to compare parts of arguments: equal parts have equal objects."""
+    """Return an object that is equal for two parts of arguments that write the same."""
     if isinstance(part, Field):
         return (isinstance(part, Row), part.key, part.path, part.convert)
     return part

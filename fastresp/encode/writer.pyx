@@ -48,7 +48,7 @@ cdef class ChunkWriter:
 
     @property
     def skipped(self):
-        """The number of commands left out so far because of a null or for lack of data."""
+        """The number of commands left out so far because of nulls or empty lists."""
         return (self.rows - self.start_row) * self.row_commands + self.deletes - self.commands
 
     @property
@@ -109,10 +109,7 @@ cdef class ChunkWriter:
         return 0
 
     cdef int check_free(self) except -1:
-        """Raise RuntimeError if fill() is running.
-
-        This call then comes from the source, default= or another thread.
-        """
+        """Raise RuntimeError if the source, default= or another thread calls during fill()."""
         if self.busy:
             raise RuntimeError(
                 f"this {type(self).__name__} is encoding a row; its source, default= and other "
@@ -175,7 +172,7 @@ cdef class Writer(ChunkWriter):
     def fill(self, source):
         """Encode rows until a chunk is full or time runs out; return False at the iterator's end.
 
-        If time runs out and all rows so far were left out, there is no chunk.
+        If time runs out after rows that were all left out, ``take()`` returns None.
         """
         cdef Buffer b = self.buffer
         cdef Py_ssize_t commands = b.commands, until = self.rows + 1, step = 1

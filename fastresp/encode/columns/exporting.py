@@ -120,7 +120,9 @@ def _flat(names: NestedNames) -> Iterator[str]:
 
 
 def _of_pandas(frame: Any) -> tuple[Any, dict[str, str]]:
-    """Return a DataFrame as a pyarrow Table; and, by column name, why columns can't be sent.
+    """Return (table, unknown): a DataFrame as a pyarrow Table, and why columns can't be sent.
+
+    ``unknown`` has a reason for each such column, by name.
 
     Every named index becomes a column, even a RangeIndex, which pyarrow leaves out by default.
     """

@@ -21,8 +21,8 @@ cdef class Converter:
     cdef Elements elements
     cdef Keys names                     # the fields or members of the value being checked
     cdef Buffer out
-    # Return the type for the target, or EXPIRED_VALUE; set ``value``, which is valid until the next
-    # call and as long as the data. ``check`` is as in converted().
+    # Set ``value`` to the value for the target, and return its type, or EXPIRED_VALUE. ``value`` is
+    # valid until the next call, while ``data`` is. ``check`` is as in converted().
     cdef int convert(
         self, int kind, const char *data, Py_ssize_t size, Word *value, bint check
     ) except -1

@@ -58,15 +58,15 @@ from ...outcome.messages import Hint, Message
 
 cdef enum:
     START_BYTES = 65536
-    # Memory for a converted value that is kept for the next value.
+    # Maximum memory for a converted value that is kept for the next value.
     KEPT_BYTES = 1048576
-    # The size of a table of names that is kept for the next value.
+    # Maximum size of a table of names that is kept for the next value.
     KEPT_NAMES = 4096
-    # A listpack with an entry that is_disputed() has at least this number of bytes.
+    # A listpack with an entry whose size is_disputed() has at least this number of bytes.
     DISPUTED_BYTES = 16384
-    # The number of bytes before the text in such an entry.
+    # The number of bytes before the string in such an entry.
     LONG_HEADER = 5
-    # Room before the items, for their number and the first time of expiry.
+    # Room before the items for the number of items and the first time of expiry.
     ITEMS_ROOM = 32
 
 # The plain RDB types, which every server since 2.6 accepts. Source: rdb.h.
@@ -79,7 +79,7 @@ cdef class Converter:
     """Converts values for a target that may be older than the source, or another product.
 
     Args:
-        version: the RDB version of the target: that of its own DUMP payloads.
+        version: the RDB version of the target, as in the payloads of its DUMP.
         valkey: whether the target is Valkey.
         source_valkey: whether the source is Valkey.
         field_ttl: what to do with the times to live of a hash's fields if the target does not
@@ -105,11 +105,11 @@ cdef class Converter:
         """Return the type and the bytes of a value for the target; None if all fields expired.
 
         Args:
-            kind: the type of the value: the first byte of a DUMP payload.
+            kind: the type of the value, which is the first byte of a DUMP payload.
             data: the bytes of the value, without a payload's footer.
-            check: whether to check each element, and for duplicate fields or members, even if the
-                value needs no conversion. Set it for values from a file, which have no checksums of
-                their own: servers trust a payload's checksum, and crash later if a compact form is
+            check: whether to check each element, and to search for duplicate fields or members,
+                even if the value needs no conversion. Needed for a file, whose values have no
+                checksum: servers trust a payload's checksum, and crash later if a compact form is
                 damaged.
 
         Raises:
@@ -150,8 +150,8 @@ cdef class Converter:
     cdef bint can_pass(self, int kind, const char *data, Py_ssize_t size, bint check) except -1:
         """Return whether all servers that know the type accept these bytes.
 
-        Redis up to 8.2 and Valkey 8.1 crash when they read a listpack of Valkey 9.1 with an entry
-        that is_disputed(); Valkey 9.1 refuses such listpacks of Redis and Valkey 8.1.
+        If the size of an entry is_disputed(), Redis up to 8.2 and Valkey 8.1 crash when they read a
+        listpack of Valkey 9.1; Valkey 9.1 refuses such listpacks of Redis and Valkey 8.1.
         """
         cdef Elements elements = self.elements
         if form_of(kind) != LISTPACK and not check:
@@ -168,7 +168,7 @@ cdef class Converter:
             raise elements.error()
         if elements.node.disputed and is_stream(kind) and not self.sizes:
             raise SourceError(
-                "a stream with a text of 16,378, 2,097,146 or 268,435,450 bytes, which servers "
+                "a stream with a string of 16,378, 2,097,146 or 268,435,450 bytes, which servers "
                 "store in different ways; the target's way is unknown, so copy this key by value"
             )
         return elements.node.disputed in (0, self.sizes)
@@ -176,8 +176,8 @@ cdef class Converter:
     cdef int check_names(self, int kind) except -1:
         """Read the items up to the first duplicate name, or the first item that is out of order.
 
-        Servers sort a listpack with expiries by expiry, and fields without an expiry are last. The
-        number of names in the table is limited. Beyond this limit, servers find duplicates
+        Servers sort a listpack with expiries by expiry, with fields without an expiry last. The
+        table has room for a limited number of names. Beyond this number, servers find duplicates
         themselves, except in compact forms.
         """
         cdef Elements elements = self.elements
@@ -205,7 +205,7 @@ cdef int put_stream(
     """Write a stream without the parts that the target does not know.
 
     Args:
-        same: whether the listpacks need no change.
+        same: whether the target accepts the listpacks unchanged.
     """
     cdef int target = STREAM_2 if self.version >= 10 else STREAM_1
     cdef const char *layout = layout_of(kind)
@@ -256,7 +256,7 @@ cdef int copy_nodes(Converter self, Cursor *c) except -1:
 cdef int put_entry_again(
     Converter self, const char *entry, Py_ssize_t size, Py_ssize_t text
 ) except -1:
-    """Copy an entry of a listpack, which contains a text of ``text`` bytes."""
+    """Copy an entry of a listpack with a string of ``text`` bytes."""
     cdef char *p
     if not is_disputed(text):
         return append(self.out, entry, size)
@@ -354,7 +354,7 @@ cdef int timed_type(Converter self) except -1:
 
 
 cdef int64_t first_expiry(Elements elements) noexcept nogil:
-    """Return when the first field expires; INT64_MAX if none does."""
+    """Return when the first field expires, in ms since 1970, or INT64_MAX for never."""
     cdef int64_t first = INT64_MAX, expiry
     while elements.next_item() == 1:
         expiry = expiry_of(elements.item)
@@ -370,7 +370,7 @@ cdef inline int64_t expiry_of(const Word *item) noexcept nogil:
 
 
 cdef bint put_item(Converter self, int target, int64_t first, const Word *item) except -1:
-    """Write an item; return whether it is written."""
+    """Write an item; return False if it is left out because the field has expired."""
     cdef Buffer out = self.out
     cdef int64_t expiry = -1
     cdef double score

@@ -1,4 +1,4 @@
-"""Read lengths, texts and compact forms in the format of RDB files.
+"""Read lengths, strings and compact forms in the format of RDB files.
 
 The bytes are not trusted: every length is checked before it is used. Numbers are little-endian, as
 on all supported machines, except in lengths.
@@ -12,8 +12,8 @@ from ...resp.buffer cimport put_signed
 from .encoding cimport LISTPACK_END, LISTPACK_HEADER, UNCOUNTED, Word, back_length, is_disputed
 
 cdef enum:
-    # If the two high bits of a length are set, the other 6 bits are the kind of a text that is not
-    # stored as plain bytes.
+    # If the two high bits of a length are set, the other 6 bits say how a string is encoded: as an
+    # integer, or compressed.
     PLAIN_LENGTH = -1
     INT8_TEXT = 0
     INT16_TEXT = 1
@@ -24,7 +24,7 @@ cdef enum:
     # A ziplist begins with its size, the offset of the last entry, and the number of entries.
     ZIPLIST_HEADER = 10
     # A size up to this has one byte, a larger size 5 bytes: in a ziplist, the size of the previous
-    # entry; in a zipmap, the size of a text.
+    # entry; in a zipmap, the size of a string.
     ONE_BYTE = 253
     # A zipmap of this many pairs or more has to be counted.
     LARGE_ZIPMAP = 254
@@ -36,7 +36,7 @@ cdef enum:
 
 cdef extern from *:
     """
-    /* A longer text is damaged: the largest text of a server is a listpack of 4 GiB. */
+    /* A longer string is damaged: a server writes at most a listpack of 4 GiB as one string. */
     #define FASTRESP_TEXT_BYTES (1LL << 32)
     """
     const uint64_t MAX_TEXT_BYTES "FASTRESP_TEXT_BYTES"
@@ -48,12 +48,12 @@ cdef struct Cursor:
     const char *p
     const char *end
     const char *fault
-    Py_ssize_t largest              # size of the largest text so far, after decompression
+    Py_ssize_t largest              # size of the largest string so far, after decompression
 
 
-# A text as it is stored: bytes, an integer, or bytes compressed with LZF.
+# A string as it is stored: bytes, an integer, or bytes compressed with LZF.
 cdef struct Stored:
-    const char *text                # NULL if the text is an integer
+    const char *text                # NULL if the string is stored as an integer
     Py_ssize_t size
     Py_ssize_t expanded             # size after decompression; 0 if not compressed
     int64_t integer
@@ -65,7 +65,7 @@ cdef inline bint fail(Cursor *c, const char *fault) noexcept nogil:
 
 
 cdef inline bint read_length(Cursor *c, uint64_t *n, int *kind) noexcept nogil:
-    """Read a length; ``kind`` receives PLAIN_LENGTH, or the kind of a text without a length."""
+    """Read a length; ``kind`` receives PLAIN_LENGTH, or how a string is encoded instead."""
     cdef uint8_t first
     cdef int bytes, at
     if c.p == c.end:
@@ -103,7 +103,7 @@ cdef inline bint read_number(Cursor *c, uint64_t *n) noexcept nogil:
     cdef int kind
     if not read_length(c, n, &kind):
         return False
-    return kind == PLAIN_LENGTH or fail(c, b"a text instead of a number")
+    return kind == PLAIN_LENGTH or fail(c, b"a string instead of a number")
 
 
 cdef inline bint skip(Cursor *c, uint64_t size) noexcept nogil:
@@ -114,7 +114,7 @@ cdef inline bint skip(Cursor *c, uint64_t size) noexcept nogil:
 
 
 cdef inline bint read_stored(Cursor *c, Stored *s) noexcept nogil:
-    """Read a text, as it is stored."""
+    """Read a string, as it is stored."""
     cdef uint64_t size = 0, expanded = 0
     cdef int kind
     cdef int16_t int16
@@ -127,11 +127,11 @@ cdef inline bint read_stored(Cursor *c, Stored *s) noexcept nogil:
         if not read_number(c, &size) or not read_number(c, &expanded):
             return False
         if expanded == 0 or expanded > MAX_TEXT_BYTES or size < (expanded - 1) // LZF_RATIO + 1:
-            return fail(c, b"a compressed text with an impossible size")
+            return fail(c, b"a compressed string with an impossible size")
         s.expanded = <Py_ssize_t>expanded
     elif kind != PLAIN_LENGTH:
         if kind > LZF_TEXT:
-            return fail(c, b"a text of an unknown kind")
+            return fail(c, b"a string of an unknown encoding")
         size = <uint64_t>1 << kind
         if <uint64_t>(c.end - c.p) < size:
             return False
@@ -146,7 +146,7 @@ cdef inline bint read_stored(Cursor *c, Stored *s) noexcept nogil:
         c.p += size
         return True
     if size > MAX_TEXT_BYTES:
-        return fail(c, b"a text with an impossible size")
+        return fail(c, b"a string with an impossible size")
     if <uint64_t>(c.end - c.p) < size:
         return False
     s.text = c.p
@@ -157,7 +157,7 @@ cdef inline bint read_stored(Cursor *c, Stored *s) noexcept nogil:
 
 
 cdef inline bint expand(const char *p, Py_ssize_t size, char *out, Py_ssize_t room) noexcept nogil:
-    """Decompress LZF; return whether this fills exactly ``room`` bytes."""
+    """Decompress LZF; return whether the result has exactly ``room`` bytes."""
     cdef const char *end = p + size
     cdef char *start = out
     cdef char *stop = out + room
@@ -209,19 +209,19 @@ cdef enum Form:
     LISTPACK
 
 
-# A compact form that is being read.
+# A compact form (listpack, ziplist, zipmap or intset) that is being read.
 cdef struct Packed:
     Form form
     const char *start
     const char *p                   # the next entry
-    const char *end                 # the byte that ends the form; of an intset, its end
-    const char *fault               # why the form is damaged; NULL if it is not
+    const char *end                 # the byte that ends the form; of an intset, the end
+    const char *fault               # why the form is damaged; NULL if it is sound
     Py_ssize_t entries              # number of entries read
-    Py_ssize_t counted              # number of entries by the header; -1 if unknown
-    Py_ssize_t before               # of a ziplist, size of the last entry; of an intset, its width
+    Py_ssize_t counted              # number of entries in the header; -1 if unknown
+    Py_ssize_t before               # ziplist: size of the last entry; intset: bytes per integer
     int disputed                    # flags LONG_SIZE, SHORT_SIZE: how disputed sizes are written
-    Py_ssize_t tail                 # of a ziplist, offset of the last entry by the header
-    bint is_value                   # of a zipmap, whether the next entry is a value
+    Py_ssize_t tail                 # ziplist: offset of the last entry in the header
+    bint is_value                   # zipmap: whether the next entry is a value
 
 
 cdef inline bint damaged(Packed *f, const char *fault) noexcept nogil:
@@ -399,7 +399,7 @@ cdef inline int read_ziplist_entry(Packed *f, Stored *s) noexcept nogil:
 
 
 cdef inline int read_zipmap_entry(Packed *f, Stored *s) noexcept nogil:
-    """Read a text; unused bytes follow each value."""
+    """Read a field or a value; unused bytes follow each value."""
     cdef Py_ssize_t room = f.end - f.p, header = 1, size = <uint8_t>f.p[0], unused = 0
     cdef uint32_t size32
     if size > ONE_BYTE:

@@ -3,7 +3,7 @@ from libc.stdint cimport uint64_t
 from .encoding cimport Word
 
 
-# What is stored of a key: 88 bits of the key's hash, and the key's row in 40 bits.
+# A key in the table: 88 bits of its hash, and its row in 40 bits.
 cdef struct Fingerprint:
     uint64_t hashed
     uint64_t rest                       # 0 if empty; otherwise 24 bits of the hash, then row + 1

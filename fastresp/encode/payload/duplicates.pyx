@@ -50,14 +50,14 @@ cdef uint64_t ROW_MASK = (<uint64_t>1 << ROW_BITS) - 1
 
 
 cdef class Keys:
-    """Keys and their rows, in 16 bytes per key: keys are compared by 88 bits of their hashes.
+    """A table of keys and their rows, with a record of 16 bytes per key: see Fingerprint.
 
-    A record is the 16 bytes stored for a key.
+    Keys are compared by 88 bits of their hashes.
 
     Args:
         most: the maximum number of keys in memory.
-        log: a function that receives the records of all keys when ``most`` is reached; the keys are
-            then forgotten. If None, later keys are looked up, but not added.
+        log: when ``most`` is reached, this function receives the records of all keys, and the table
+            is cleared. If None, later keys are looked up, but not added.
     """
 
     def __cinit__(self, Py_ssize_t most=MAX_KEYS, log=None):
@@ -81,7 +81,7 @@ cdef class Keys:
         return 0
 
     cdef long long add(self) except -2:
-        """Add the last prepared key; return the row of an equal key, -1 if there is no such key."""
+        """Add the last prepared key; return the row of an equal key, or -1 if there is none."""
         return self.put(self.next)
 
     cdef long long put(self, Fingerprint fingerprint) except -2:
@@ -123,7 +123,7 @@ cdef class Keys:
         return 0
 
     def records(self):
-        """Forget all keys, and return their records as bytes."""
+        """Clear the table; return the records of all keys, as bytes."""
         cdef bytes found = PyBytes_FromStringAndSize(NULL, self.count * sizeof(Fingerprint))
         cdef Fingerprint *p = <Fingerprint *>PyBytes_AS_STRING(found)
         cdef Py_ssize_t i
@@ -135,13 +135,13 @@ cdef class Keys:
         return found
 
     def forget(self):
-        """Forget all keys, but keep the memory."""
+        """Clear the table, but keep the memory."""
         if self.room:
             memset(self.slots, 0, self.room * sizeof(Fingerprint))
         self.count = 0
 
     def second_row(self, bytes records not None, Py_ssize_t step, Py_ssize_t steps):
-        """Add the keys of one share of records, and find a duplicate key.
+        """Add the keys of one share of records until one is a duplicate.
 
         Args:
             records: bytes from ``records()``.
@@ -149,7 +149,7 @@ cdef class Keys:
             steps: the number of shares; equal keys are in the same share.
 
         Returns:
-            Both rows of the first duplicate key; None if there is no duplicate.
+            The two rows of the duplicate key; None if there is no duplicate.
         """
         cdef Fingerprint *p = <Fingerprint *>PyBytes_AS_STRING(records)
         cdef Py_ssize_t i, count = <Py_ssize_t>(len(records) // sizeof(Fingerprint))

@@ -1,7 +1,7 @@
-"""Write texts, lengths and listpacks in the format of RDB files.
+"""Write strings, lengths and listpacks in the format of RDB files.
 
 A function with a parameter p writes at p and returns the end of the written bytes; p needs room for
-the text and ENTRY_ROOM. Numbers are little-endian, as on all supported machines.
+the string and ENTRY_ROOM. Numbers are little-endian, as on all supported machines.
 Source: rdb.c and listpack.c of Redis.
 """
 
@@ -12,16 +12,16 @@ from ...resp.buffer cimport Buffer, make_room, put_bulk, put_copy
 from .format cimport crc64
 
 cdef enum:
-    # At most 9 bytes are needed before a text; in a listpack, 5 bytes before and 5 bytes after it.
+    # A string needs at most 9 more bytes: its length. In a listpack, it needs 5 before and 5 after.
     ENTRY_ROOM = 16
-    # A longer text is not written as an integer: -2^31 has 11 characters.
+    # A longer string is not written as an integer: -2^31 has 11 characters.
     INTEGER_BYTES = 11
     # A listpack begins with its size in bytes and the number of entries, and ends with one byte.
     LISTPACK_HEADER = 6
     LISTPACK_END = 255
     # This number of entries means "this many or more": a reader then counts the entries.
     UNCOUNTED = 65535
-    # The guessed number of bytes of a length prefix, which is right for lengths from 64 to 16,383.
+    # The guessed size of a length prefix in bytes, which is right for lengths from 64 to 16,383.
     GUESSED = 2
 
 
@@ -57,14 +57,14 @@ cdef enum:
     LISTPACK_NODE = 2
 
 
-# A text in the data, by reference.
+# A string by reference.
 cdef struct Word:
     const char *text
     Py_ssize_t size
 
 
 cdef inline bint read_integer(const char *p, Py_ssize_t size, int64_t *value) noexcept nogil:
-    """Return whether a text is a 64-bit integer as a server writes it; if so, set ``value``."""
+    """Return whether a string is a 64-bit integer as servers write it; if so, set ``value``."""
     cdef const char *end = p + size
     cdef bint negative
     cdef uint64_t n = 0, most
@@ -114,7 +114,7 @@ cdef inline char *put_length(char *p, uint64_t size) noexcept nogil:
 
 
 cdef inline char *put_text(char *p, const char *text, Py_ssize_t size) noexcept nogil:
-    """Write a text; a short text that is an integer is written as an integer."""
+    """Write a string; a short string that is an integer is stored as an integer."""
     cdef int64_t value
     if size <= INTEGER_BYTES and read_integer(text, size, &value):
         if fits(value, 8):
@@ -143,7 +143,7 @@ cdef inline int back_length(uint64_t size) noexcept nogil:
 
 
 cdef inline bint is_disputed(Py_ssize_t size) noexcept nogil:
-    """Return whether servers disagree on how to write a text of this size in a listpack.
+    """Return whether servers disagree on how to write a string of this size in a listpack.
 
     With its 5-byte header, such an entry has 16,383, 2,097,151 or 268,435,455 bytes. Servers up to
     Redis 8.2 write this size with one byte more than Valkey 9.1 and later. Some servers refuse the
@@ -153,7 +153,7 @@ cdef inline bint is_disputed(Py_ssize_t size) noexcept nogil:
 
 
 cdef inline char *put_back_length(char *p, uint64_t size, int bytes) noexcept nogil:
-    """Write the size of an entry so that it can be read backwards: seven bits per byte."""
+    """Write the size of an entry so that it can be read backwards, with seven bits per byte."""
     cdef int at
     for at in range(bytes):
         p[at] = <char>((size >> 7 * (bytes - 1 - at) & 127) | (128 if at else 0))
@@ -168,7 +168,7 @@ cdef inline char *put_number(char *p, int kind, int64_t value, int bytes) noexce
 
 
 cdef inline char *put_entry(char *p, const char *text, Py_ssize_t size) noexcept nogil:
-    """Write an entry of a listpack; a text that is an integer is written as an integer."""
+    """Write an entry of a listpack; a string that is an integer is stored as an integer."""
     cdef char *start = p
     cdef int64_t value
     cdef uint32_t size32

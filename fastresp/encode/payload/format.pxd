@@ -1,7 +1,7 @@
 from libc.stdint cimport uint64_t
 
 cdef enum:
-    # The size of the longest text that mergeable.is_score() accepts, with a NUL.
+    # The size of the longest score that mergeable.is_score() accepts, with a NUL.
     SCORE_ROOM = 64
 
 

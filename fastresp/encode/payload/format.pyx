@@ -76,9 +76,9 @@ cdef tuple number_of(version):
 
 
 def has_short_sizes(version, *, valkey):
-    """Return whether a server writes sizes that are ``is_disputed()`` in fewer bytes.
+    """Return whether a server writes ``is_disputed()`` sizes in fewer bytes; None if unknown.
 
-    None means unknown. Measured on the newest versions of each that are named here.
+    Measured on the newest versions that are named here.
 
     Args:
         version: the server's version, such as ``"7.0.15"``.
@@ -99,7 +99,7 @@ def format_of(version, limits, *, valkey, instead=""):
         version: the server's version, such as ``"7.0.15"``.
         limits: the server's settings.
         valkey: whether the server is Valkey.
-        instead: what else a user can do, for the message about an unknown version.
+        instead: another way for the user, added to the message about an unknown version.
 
     Raises:
         TransportError: the server is too old, or its version is unknown.
@@ -188,7 +188,7 @@ cdef uint64_t power(int n) noexcept:
 
 
 fill_tables()
-# One less than 192 and 128: a product of reflected numbers is shifted by one bit.
+# Powers 192 and 128, less one: the product of reflected numbers is shifted by one bit.
 cdef uint64_t FAR = power(191), NEAR = power(127)
 cdef bint FOLDS = can_fold()
 cdef enum:

@@ -1,7 +1,7 @@
-"""Hash a text with Python's own hash function, SipHash.
+"""Hash a string with Python's own hash function, SipHash.
 
-The key of the hash function is random in each process, so attackers can't choose texts with equal
-hashes.
+The secret of the hash function is random in each process, so attackers can't choose strings with
+equal hashes.
 """
 
 from libc.stdint cimport uint64_t

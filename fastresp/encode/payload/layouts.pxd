@@ -1,7 +1,7 @@
 """The layout of each type's values, and functions that find the end of a value.
 
-A layout is a text with a letter per part of a value:
-  s  a text                   8  eight bytes: a time in ms, or a double
+A layout is a string with a letter per part of a value:
+  s  a string                 8  eight bytes: a time in ms, or a double
   l  a number                 i  16 bytes: the ID of a stream's entry
   a  a score as text          L  a number, since STREAM_2
   M  opcodes of a module      E  eight bytes, since STREAM_3
@@ -86,7 +86,7 @@ cdef inline const char *layout_of(int kind) noexcept nogil:
 
 
 cdef inline Form form_of(int kind) noexcept nogil:
-    """Return the compact form that holds the elements of a type; NO_FORM if they are texts."""
+    """Return the compact form of a type's elements; NO_FORM if each is stored as a string."""
     if kind == HASH_ZIPMAP:
         return ZIPMAP
     if kind == INTEGER_SET:
@@ -151,7 +151,7 @@ cdef inline bint pass_part(Cursor *c, char letter, int kind) noexcept nogil:
 
 
 cdef inline const char *group_end(const char *layout) noexcept nogil:
-    """Return the rest of a layout after the parenthesis that closes a group."""
+    """Return the remaining layout after the parenthesis that closes a group."""
     cdef int depth = 1
     while depth:
         depth += (layout[0] == c'(') - (layout[0] == c')')
@@ -162,7 +162,7 @@ cdef inline const char *group_end(const char *layout) noexcept nogil:
 cdef inline const char *pass_layout(Cursor *c, const char *layout, int kind) noexcept nogil:
     """Move past the parts of a layout, up to a closing parenthesis.
 
-    Return the rest of the layout; NULL if the bytes are damaged, or more bytes are needed.
+    Return the remaining layout; NULL if the bytes are damaged, or more bytes are needed.
     """
     cdef uint64_t count = 0
     while layout[0] != 0 and layout[0] != c')':

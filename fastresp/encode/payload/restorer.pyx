@@ -27,28 +27,28 @@ cdef enum:
     # From this version on, Redis and Valkey differ. Source: rdb.h of both.
     FIRST_DIFFERENT = 12
     KEY_SHOWN = 40
-    # How many keys are remembered, to leave out keys that SCAN returns twice: 16 MiB.
+    # The number of keys that are remembered, in 16 MiB, to leave out keys that SCAN returns twice.
     UNIQUE_KEYS = 524288
 
 
 cdef class Restorer:
-    """Makes the rows of a copy: payloads with the target's version, for renamed keys.
+    """Makes the rows of a copy: (key, expiry, payload), each for the target.
 
-    A value is unchanged, unless the target does not know its type.
+    A value is unchanged, unless the target does not know the value's type.
 
     Args:
         rdb_version: the RDB version of the target; see ``format_of()``.
         valkey, source_valkey: whether the target and the source are Valkey.
         field_ttl, short_sizes: as for ``Converter``.
-        old, new: a prefix of keys, and the prefix that replaces it.
+        old, new: a prefix of keys, and its replacement.
         unique: whether to leave out keys that were read before, since SCAN may return a key twice.
             Only the first UNIQUE_KEYS keys are remembered.
 
     Attributes:
         version: the RDB version of the target.
         error: the SourceError of the key after the last row; None if there is no error.
-        gone: the number of keys that no longer existed when they were read, or have expired since.
-            RESTORE of an expired key would delete the key of the target.
+        gone: the number of keys that no longer existed when they were read, or that have expired
+            since; RESTORE of an expired key would delete the key of the target.
         converted: the number of values that were converted for the target.
         expiries_dropped: the number of fields whose time to live was dropped.
     """
@@ -80,14 +80,14 @@ cdef class Restorer:
         return self.converter.dropped
 
     def dumped_rows(self, list replies not None, keys):
-        """Return the rows of keys: each is a key, an expiry and a payload.
+        """Return rows (key, expiry, payload); the expiry is in ms since 1970, or 0 for none.
 
         Args:
             replies: for each key, the replies to PEXPIRETIME and to DUMP.
             keys: an iterator that returns the keys.
 
         Returns:
-            The rows of all existing keys; if ``error`` is set, only of keys before the error.
+            The rows of all existing keys; if ``error`` is set, only the rows before the error.
         """
         cdef list rows = []
         cdef tuple row
@@ -152,7 +152,7 @@ cdef class Restorer:
         return key, 0 if expiry < 0 else expiry, payload
 
     cpdef bytes renamed(self, bytes key):
-        """Return the key in the target."""
+        """Return the target's name for a key."""
         if key.startswith(self.old):
             return self.new + key[len(self.old):]
         if key.startswith(self.new):
@@ -188,9 +188,9 @@ cdef class Restorer:
         Args:
             key: the key, for errors.
             data, size: the type byte and the value.
-            crc: their checksum.
+            crc: the checksum of ``data``.
             check: as for ``Converter.converted()``.
-            whole: a payload with this value that the target accepts; None if there is none.
+            whole: a payload of this value that the target accepts; None to make one.
         """
         cdef int kind = <unsigned char>data[0]
         cdef Word value

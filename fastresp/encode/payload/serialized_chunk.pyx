@@ -25,7 +25,7 @@ cdef struct LaneSize:
 
 
 cdef class SerializedChunk(MergedChunk):
-    """A chunk of keys, each with one reply, which answers all commands that create the key."""
+    """A chunk with a command per key; its reply answers all original commands of the key."""
 
     @property
     def memory(self):
@@ -35,7 +35,7 @@ cdef class SerializedChunk(MergedChunk):
         return self.capacity + 48 * len(self.rows) + sources * len(self.rows) // max(commands, 1)
 
     def command(self, at, part):
-        """Return one of the original commands of a key."""
+        """Return an original command of a key."""
         cdef Py_ssize_t index = self.place(part)
         for source in self.sources:
             if index < source.first_command + len(source.rows):
@@ -44,13 +44,12 @@ cdef class SerializedChunk(MergedChunk):
 
 
 cdef SerializedChunk make_chunk(Chunk keys, Py_ssize_t first_command, list sources):
-    """Return a chunk of keys.
+    """Turn a chunk of serialised keys into one that refers to the original commands.
 
     Args:
-        keys: the chunk of keys, whose ``rows`` contain for each key the cumulative number of
-            commands.
-        first_command: the index of the first command.
-        sources: the chunks with the original commands; empty if no command will be requested.
+        keys: the serialised keys; its ``rows`` are, per key, the cumulative number of commands.
+        first_command: the index of the first original command.
+        sources: the chunks with the original commands; empty if ``command()`` won't be called.
     """
     cdef SerializedChunk chunk = SerializedChunk()
     cdef Chunk source
@@ -85,14 +84,14 @@ cdef class LaneSplitter:
 
     Args:
         of_slots: the lane of each slot.
-        serializer: the serializer that made the chunks. If it waits for the reply to a chunk that
-            is split, it then waits for the reply to the last part.
+        serializer: the serializer that made the chunks. If it waits for the reply to a chunk, it
+            is told to wait for the reply to the last part of this chunk instead.
     """
 
     cdef short[SLOTS] lanes             # lane of each slot
     cdef int count                      # number of lanes
     cdef object serializer
-    cdef long long row                  # index of the last counted row
+    cdef long long row                  # index of the last row counted in ``rows``
     cdef Py_ssize_t commands            # number of commands in the chunks so far
     cdef Py_ssize_t rows                # number of rows covered by the chunks so far
 
@@ -109,7 +108,7 @@ cdef class LaneSplitter:
         self.count = max(of_slots) + 1
 
     def split(self, Chunk chunk not None):
-        """Split a chunk into one chunk per lane; the last returned chunk has the last command."""
+        """Split a chunk into one chunk per lane; the chunk with the last command is last."""
         cdef Py_ssize_t count = len(chunk.ends), i, at = 0
         cdef int lane, last = -1
         cdef dict parts

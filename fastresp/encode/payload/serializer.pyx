@@ -2,8 +2,9 @@
 """Turn the commands of each key into one RESTORE of the whole value, or into a file record.
 
 Commands of a key must be adjacent. A key is created whole or not at all, unless it exceeds a
-limit: then its remaining items are sent as merged commands, once the server has accepted the
-beginning. The chunk with this beginning is a fence: later commands wait for its reply.
+limit: then RESTORE creates the beginning of the key, and once the server has accepted this, merged
+commands add the remaining items. The chunk with the beginning is a fence: later commands wait for
+its reply.
 """
 
 from libc.stdlib cimport free
@@ -51,7 +52,7 @@ from ...outcome.errors import EncodeError
 from ...outcome.messages import Hint, InPython, Message
 
 cdef enum:
-    # The commands of the current key may use this many times ``max_bytes`` of memory.
+    # The commands of the current key may use at most this multiple of ``max_bytes`` of memory.
     MEMORY_FACTOR = 8
     # Memory is reused for the next key if it has room for at most this many words.
     MAX_KEPT_WORDS = 65536
@@ -68,10 +69,10 @@ cdef class Serializer:
 
     Args:
         format: the format of the values.
-        exists: ``"replace"`` to replace existing keys; otherwise the server refuses such keys.
+        exists: ``"replace"`` to replace existing keys; otherwise, the server refuses existing keys.
         max_bytes: a larger key begins with RESTORE and continues with commands.
         max_argument: the maximum size of an argument in bytes; None for no limit.
-        merger: merges the commands of a larger key; None for a file, which can't have larger keys.
+        merger: merges the commands of a larger key; None for a file, which can't have such keys.
         several: whether chunks are sent over several connections.
         file: whether to write records of an RDB file instead of commands.
         keys: finds duplicate keys.
@@ -106,7 +107,7 @@ cdef class Serializer:
     cdef Chunk fence                    # the beginning of a large key, whose other commands wait
     cdef bytes fenced_key               # the key that the fence begins
     cdef bint restarted                 # whether the current key is the fenced key
-    cdef bint key_existed               # whether the error says that the fenced key exists
+    cdef bint key_existed               # whether the fence was refused because the key exists
     cdef readonly object error
     cdef Chunk failed_in                # the chunk with the error
     cdef readonly Py_ssize_t key_count  # number of keys
@@ -169,11 +170,11 @@ cdef class Serializer:
 
     @property
     def blocked(self):
-        """Whether serialising waits for the reply to the beginning of a large key."""
+        """Whether later commands wait for the reply to the beginning of a large key."""
         return self.fence is not None and not self.fence.answered
 
     def wait_for(self, Chunk fence not None):
-        """Wait for the reply to a part of the fence, since the fence was split."""
+        """Wait for the reply to this part of the fence, which was split."""
         self.fence = fence
 
     def finish(self):
@@ -314,8 +315,8 @@ cdef class Serializer:
         if self.fenced_key is None or self.replace:
             append(self.out, start, command.end - start)
         else:
-            # The beginning of this key was refused, so EXPIRE must not change the existing key. A
-            # server checks whether the key exists before it checks the value.
+            # The beginning of this key was refused, so EXPIRE must not change the existing key.
+            # Servers check whether the key exists before they check the value.
             put_refused(self.out, &command.key)
         return end_command(self.out, self.at + 1 - self.next_command)
 

@@ -1,10 +1,10 @@
 """Read the items of stored values.
 
-A node of a stream is a listpack, and the ID that its entries are relative to. The listpack begins
-with the number of entries, of deleted entries and of shared names, these names, and 0. An entry has
-flags, its ID (relative to the ID of the node), its fields, and the number of all these words. If
-the entry shares the names of the node, its fields are only values; otherwise, they are the number
-of fields, and a name and a value for each field.
+A node of a stream is an ID and a listpack. The listpack begins with three numbers (of entries, of
+deleted entries, and of names that entries share), these names, and 0. An entry has flags, an ID
+relative to the ID of the node, fields, and the number of all these words. If the entry shares the
+names of the node, the fields are only values; otherwise, they are the number of fields, and then a
+name and a value for each field.
 Source: streamAppendItem() in t_stream.c of Redis.
 """
 
@@ -16,20 +16,20 @@ from .format cimport SCORE_ROOM
 
 cdef enum:
     MAX_WORDS = 3
-    # value_end(): the value is longer, or damaged.
+    # value_end(): the value has more bytes, or is damaged.
     INCOMPLETE = -1
     DAMAGED = -2
 
 
 # Return the size in bytes of the value that begins at ``data``, or INCOMPLETE, or DAMAGED. Checks
-# the lengths of texts, but not the contents of compact forms, which Elements checks.
+# the lengths of strings, but not the contents of compact forms, which Elements checks.
 cdef Py_ssize_t value_end(int kind, const char *data, Py_ssize_t size) noexcept nogil
 # Return why a value is damaged, after value_end() returned DAMAGED.
 cdef str why_damaged(int kind, const char *data, Py_ssize_t size)
-# Return the size of the largest text of a value, after decompression. Raise SourceError if the
-# value is damaged, or has another size.
+# Return the size of the largest string in a value, after decompression. Raise SourceError if the
+# value is damaged, or its size is not ``size``.
 cdef Py_ssize_t largest_text(int kind, const char *data, Py_ssize_t size) except -1
-# Return the type of a value as TYPE names it; "module" for values of modules.
+# Return the type of a value as the command TYPE names it; "module" for values of modules.
 cdef str type_name(int kind)
 # Return the address of bytes, even if there are no bytes.
 cdef const char *first_byte(const unsigned char[::1] data) noexcept
@@ -43,7 +43,7 @@ cdef enum:
 
 cdef extern from *:
     """
-    /* More fields don't fit into a listpack. So sums can't overflow. */
+    /* A listpack has room for fewer fields; with this limit, sums can't overflow. */
     #define FASTRESP_STREAM_FIELDS (1LL << 32)
     """
     const int64_t MAX_FIELDS "FASTRESP_STREAM_FIELDS"
@@ -154,25 +154,25 @@ cdef inline bint read_field(StreamNode *n, Packed *f, Stored *name, Stored *valu
     return n.fields > 0 or end_stream_entry(n, f)
 
 
-# Memory for a text that is decompressed.
+# Memory for a decompressed string.
 cdef struct Scratch:
     char *memory                        # owned, from malloc
     Py_ssize_t size
 
 
 cdef class Elements:
-    cdef readonly int words             # number of words per item
+    cdef readonly int words             # number of words (strings) per item
     cdef Word[MAX_WORDS] item           # the last item, of next_item()
-    cdef const char *fault              # why the value is damaged; NULL if it is not
+    cdef const char *fault              # why the value is damaged; NULL if it is sound
     cdef Py_ssize_t size                # size of the value in bytes
     cdef Cursor cursor
     cdef int kind
     cdef int next_word                  # index in the item of the next word
-    cdef Form form                      # the form of all nodes; NO_FORM if the texts are plain
+    cdef Form form                      # the form of all nodes; NO_FORM for plain strings
     cdef uint64_t left                  # number of plain items or nodes to read
     cdef uint64_t first_expiry          # the time that the expiries of a hash are relative to
     cdef Packed node                    # the compact form being read
-    cdef StreamNode stream              # of a stream, the data that the node's entries share
+    cdef StreamNode stream              # the data that the entries of a stream's node share
     cdef Scratch[MAX_WORDS + 1] scratch
     cdef char[MAX_WORDS][SCORE_ROOM] numbers
 

@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True
 """Read values as a server stores them: the value of a DUMP payload, or of a key in an RDB file.
 
-Nothing is trusted: lengths, sizes, numbers of entries, and compressed texts are checked.
+Nothing is trusted: lengths, sizes, numbers of entries, and compressed strings are checked.
 """
 
 cimport cython
@@ -57,14 +57,14 @@ from .layouts cimport form_of, is_stream, layout_of, pass_layout, pass_score
 from ...outcome.errors import SourceError
 
 cdef enum:
-    # Memory for decompressed texts that is kept for the next value.
+    # Maximum memory for decompressed strings that is kept for the next value.
     KEPT_BYTES = 1048576
     IMPOSSIBLE = -2
 
 # Later times of expiry count as damaged, so that sums can't overflow; Redis allows 2^48 ms.
 cdef uint64_t MAX_EXPIRY = <uint64_t>1 << 62
 cdef const char *NOTHING = b""
-cdef const char *NO_MEMORY = b"no memory for a compressed text"
+cdef const char *NO_MEMORY = b"no memory for a compressed string"
 cdef const char *ENDS_EARLY = b"it ends early"
 
 
@@ -126,17 +126,19 @@ cdef str why_damaged(int kind, const char *data, Py_ssize_t size):
 cdef class Elements:
     """Reads the elements of a value, without Python objects.
 
-    An item is an element of a list or set, a field and a value, a member and a score, or a field, a
-    value and a time of expiry in ms (-1 for never). A string is one item. In a stream, an
-    entry is an item of the ID and the number of fields, which is not trusted, followed by an item
-    per field. The words of an item are valid until the next item is read.
+    An item has one to three words, valid until the next item is read:
+
+    - string, list, set: the string, element or member
+    - hash: a field and a value; if fields may expire, also an expiry in ms since 1970, or -1
+    - sorted set: a member and a score
+    - stream: an entry's ID and its number of fields (not trusted), then each field and its value
     """
 
     def __dealloc__(self):
         self.release(0)
 
     cdef void release(self, Py_ssize_t most) noexcept nogil:
-        """Free memory for decompressed texts, if it has more bytes than ``most``."""
+        """Free blocks of memory for decompressed strings that have more than ``most`` bytes."""
         cdef int at
         for at in range(MAX_WORDS + 1):
             if self.scratch[at].size > most:
@@ -144,7 +146,7 @@ cdef class Elements:
                 self.scratch[at].memory, self.scratch[at].size = NULL, 0
 
     cdef bint open(self, int kind, const char *data, Py_ssize_t size) noexcept nogil:
-        """Begin to read a value; return False, and set ``fault``, if it has no elements."""
+        """Begin to read a value; return False and set ``fault`` if the value has no elements."""
         cdef const char *layout = layout_of(kind)
         self.cursor.p, self.cursor.end = data, data + size
         self.cursor.fault = self.fault = NULL
@@ -172,7 +174,7 @@ cdef class Elements:
         return True
 
     cdef int next(self, Word *word) noexcept nogil:
-        """Read the next word; return 1, 0 at the end, or -1 and set ``fault`` if it is damaged."""
+        """Read the next word; return 1, 0 at the end, or -1 with ``fault`` set."""
         cdef int found
         if self.next_word == self.words:
             found = self.next_item()
@@ -184,7 +186,7 @@ cdef class Elements:
         return 1
 
     cdef int next_item(self) noexcept nogil:
-        """Read the next item into ``item``; return as next()."""
+        """Read the next item into ``item``; return 1, 0 or -1 as ``next()`` does."""
         cdef int found
         if self.fault is not NULL:
             return -1
@@ -207,7 +209,7 @@ cdef class Elements:
                 return 0
 
     cdef int stop(self, const char *fault) noexcept nogil:
-        """Set ``fault``, if it is not set; NULL means the fault of the cursor. Return -1."""
+        """Record the first fault, where NULL stands for the cursor's fault; return -1."""
         if self.fault is NULL:
             self.fault = fault if fault is not NULL else self.cursor.fault
             if self.fault is NULL:
@@ -225,7 +227,7 @@ cdef class Elements:
         )
 
     cdef char *expanded(self, int at, const Stored *s) noexcept nogil:
-        """Decompress a text; return NULL, and set ``fault``, if this fails."""
+        """Decompress a string; return NULL and set ``fault`` if this fails."""
         cdef Scratch *scratch = &self.scratch[at]
         if scratch.size < s.expanded:
             free(scratch.memory)
@@ -236,12 +238,12 @@ cdef class Elements:
                 return NULL
             scratch.size = s.expanded
         if not expand(s.text, s.size, scratch.memory, s.expanded):
-            self.stop(b"a compressed text is damaged")
+            self.stop(b"a compressed string is damaged")
             return NULL
         return scratch.memory
 
     cdef bint keep(self, int at, const Stored *s) noexcept nogil:
-        """Make a text the word of the item at this index."""
+        """Set the word at this index of the item; return False and set ``fault`` if this fails."""
         cdef Word *word = &self.item[at]
         if s.text is NULL:
             return self.keep_number(at, s.integer)
@@ -263,7 +265,7 @@ cdef class Elements:
         return self.keep_number(2, expiry)
 
     cdef int read_plain(self) noexcept nogil:
-        """Read an item of texts; return 1 or -1."""
+        """Read an item that is stored as strings; return 1 or -1."""
         cdef Cursor *c = &self.cursor
         cdef uint64_t after = 0
         cdef int64_t expiry = 0
@@ -320,7 +322,7 @@ cdef class Elements:
         return 1
 
     cdef int open_node(self) noexcept nogil:
-        """Open the next compact form and return 0, or read a single element; return as next()."""
+        """Open the next compact form and return 0, or read a plain node and return 1."""
         cdef Cursor *c = &self.cursor
         cdef uint64_t container = LISTPACK_NODE
         cdef const char *p
@@ -349,7 +351,7 @@ cdef class Elements:
         return 0
 
     cdef int read_entries(self) noexcept nogil:
-        """Read an item of a compact form; return as next()."""
+        """Read an item of a compact form; return 1, 0 or -1 as ``next()`` does."""
         cdef Packed *node = &self.node
         cdef int at, found
         cdef Stored s
@@ -369,7 +371,7 @@ cdef class Elements:
         return 1
 
     cdef int read_stream(self) noexcept nogil:
-        """Read the ID and the number of fields of an entry, or a field; return as next()."""
+        """Read an entry's ID and number of fields, or a field; return as ``next()`` does."""
         cdef StreamNode *stream = &self.stream
         cdef uint64_t ms = 0, sequence = 0
         cdef char *text = self.numbers[0]

@@ -12,7 +12,8 @@ cdef enum ValueKind:
     STRING
 
 
-# The items of a key in command order; a pair is "field value" or "score member", as in commands.
+# The items of a key, in the order of the commands: "field value" and "score member", as in HSET
+# and ZADD.
 cdef struct Value:
     ValueKind kind
     Word *words

@@ -83,13 +83,13 @@ cdef Py_ssize_t LISTPACK_BYTES = 1 << 29
 cdef Py_ssize_t OLD_LARGE_BYTES = 1 << 30
 
 cdef bint fit_listpack(const Value *v, int first, int step, long long most) noexcept nogil:
-    """Return whether every server accepts the texts of a value in a listpack.
+    """Return whether every server accepts the strings of a value in a listpack.
 
-    If not, the value is written in the plain format, and the server chooses the storage.
+    If not, the value is written in the plain format, and the server chooses the encoding.
 
     Args:
-        v: the texts: every ``step``th word, starting at ``first``.
-        most: the largest allowed text, in bytes.
+        v: the strings are every ``step``th word, starting at ``first``.
+        most: the largest allowed string, in bytes.
     """
     cdef Py_ssize_t i = first, total = 0
     while i < v.size:
@@ -393,7 +393,7 @@ cdef bint is_large(ValueWriter writer, Py_ssize_t size) noexcept:
 
 
 cdef Py_ssize_t max_per_command(const Value *v) noexcept:
-    """Return the number of words in the largest command."""
+    """Return the largest number of words that one command adds."""
     cdef Py_ssize_t i, before = 0, most = 0
     for i in range(v.commands):
         most = max(most, v.ends[i] - before)
@@ -490,7 +490,7 @@ cdef str why_invalid(const ValueCommand *command):
 
 
 cdef long long read_time(const char *text, Py_ssize_t size) noexcept nogil:
-    """Parse a time to live; return -1 if the text is not a plain number above 0."""
+    """Parse a time to live; return -1 unless it is a plain number above 0."""
     cdef long long n = 0
     cdef Py_ssize_t i
     if not 0 < size <= TIME_DIGITS or digits_end(text, text + size) != text + size:
