@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from .arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
+from .arrow cimport ArrowArray
 
 
 cdef struct Values:
@@ -10,13 +10,13 @@ cdef struct Values:
     int64_t nulls
     int64_t size                        # bytes of data
     int holders
-    bint times  # whether the values are times; then there are only two buffers
-    bint text  # whether the values are UTF-8 text, not arbitrary bytes
-    bint wide  # whether offsets have 64 bits, not 32
+    bint times                          # whether these are times, which have only two buffers
+    bint text                           # whether these are UTF-8 text, not arbitrary bytes
+    bint wide                           # whether offsets have 64 bits, not 32
 
 
 cdef class Column:
-    cdef Values *values  # this column is one of the holders
+    cdef Values *values                 # this column is one of the holders
     cdef bint is_null(self, int64_t i) noexcept
 
 
@@ -29,11 +29,3 @@ cdef class StringBatch:
     cdef readonly tuple names
     cdef readonly tuple columns
     cdef void fill(self, ArrowArray *out) except *
-
-
-cdef class Outflow:
-    cdef tuple names
-    cdef tuple kinds
-    cdef object batches
-    cdef bytes words                    # text of the last error
-    cdef int next(self, ArrowArray *out) except -1

@@ -13,6 +13,8 @@ from libc.errno cimport EIO
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset, strdup
 
+from .arrow cimport ArrowArrayStream, ArrowSchema
+
 from datetime import datetime, timedelta, timezone
 
 cdef extern from *:
@@ -263,6 +265,30 @@ cdef class StringBatch:
         out.release = release_rows
 
 
+cdef class Outflow:
+    """The private data of an exported ArrowArrayStream."""
+
+    cdef tuple names
+    cdef tuple kinds
+    cdef object batches
+    cdef bytes message                  # of the last error
+
+    cdef int next(self, ArrowArray *out) except -1:
+        """Write the next batch to ``out``; after the last batch, write a released array."""
+        cdef StringBatch batch = next(self.batches, None)
+        if batch is None:
+            memset(out, 0, sizeof(ArrowArray))
+            return 0
+        for name, column in zip(batch.names, batch.columns):
+            if column.large:
+                raise OverflowError(
+                    f"a batch has 2 GiB of {name!r} or more, too much for the stream's type; use a "
+                    "smaller batch_rows="
+                )
+        batch.fill(out)
+        return 0
+
+
 def stream(names, kinds, batches):
     """Return a capsule with an Arrow stream of an iterator's batches.
 
@@ -295,31 +321,12 @@ def schema(names, kinds):
     return capsule
 
 
-cdef class Outflow:
-    """The private data of an exported ArrowArrayStream."""
-
-    cdef int next(self, ArrowArray *out) except -1:
-        """Write the next batch to ``out``; after the last batch, write a released array."""
-        cdef StringBatch batch = next(self.batches, None)
-        if batch is None:
-            memset(out, 0, sizeof(ArrowArray))
-            return 0
-        for name, column in zip(batch.names, batch.columns):
-            if column.large:
-                raise OverflowError(
-                    f"a batch has 2 GiB of {name!r} or more, too much for the stream's type; use a "
-                    "smaller batch_rows="
-                )
-        batch.fill(out)
-        return 0
-
-
 cdef int stream_schema(ArrowArrayStream *stream, ArrowSchema *out) noexcept with gil:
     cdef Outflow flow = <Outflow>stream.private_data
     try:
         describe_rows(out, flow.names, flow.kinds)
     except BaseException as error:
-        flow.words = described(error)
+        flow.message = described(error)
         return EIO
     return 0
 
@@ -329,7 +336,7 @@ cdef int stream_next(ArrowArrayStream *stream, ArrowArray *out) noexcept with gi
     try:
         flow.next(out)
     except BaseException as error:
-        flow.words = described(error)
+        flow.message = described(error)
         return EIO
     return 0
 
@@ -340,9 +347,9 @@ cdef bytes described(error):
 
 cdef const char *stream_error(ArrowArrayStream *stream) noexcept with gil:
     cdef Outflow flow = <Outflow>stream.private_data
-    if flow.words is None:
+    if flow.message is None:
         return NULL
-    return flow.words
+    return flow.message
 
 
 cdef void release_stream(ArrowArrayStream *stream) noexcept nogil:
@@ -394,7 +401,7 @@ cdef void share(Values *values, ArrowArray *out) noexcept nogil:
 
 
 cdef void drop(Values *values) noexcept nogil:
-    """Reduce the number of holders; free the memory if no holder is left."""
+    """Reduce the number of holders; after the last one, free the memory."""
     cdef int k
     if less(values.holders) == 0:
         for k in range(3):

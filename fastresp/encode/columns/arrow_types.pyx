@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Make cells from Arrow types, and write decimals, dates and times as text."""
+"""Set up ColumnViews for Arrow types, and write decimals, dates and times as text."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
@@ -17,7 +17,7 @@ from ...resp.numbers_and_times cimport (
 )
 from .arrow cimport ArrowSchema
 from ..fields cimport as_milliseconds
-from .cell cimport (
+from .column_view cimport (
     BAD_INDEX,
     IS_NULL,
     KIND_BYTES,
@@ -55,7 +55,7 @@ from .cell cimport (
     STORAGE_UINT16,
     STORAGE_UINT32,
     STORAGE_UINT64,
-    Cell,
+    ColumnView,
     Zone,
     allocate,
     copy_properties,
@@ -102,73 +102,77 @@ cdef dict STORAGES = {
 }
 
 
-cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
-    """Fill in a cell for a type; ``cell.text`` stays NULL if the values have no text form.
+cdef int build(ColumnView *column, ArrowSchema *schema, list zones) except -1:
+    """Set up a column for a type; ``column.text`` stays NULL if the values have no text form.
 
     Args:
-        cell: an empty cell.
+        column: a zeroed ColumnView.
         schema: the type.
-        zones: receives the time zones that the cell points to. The list must outlive the cell.
+        zones: receives the time zones that the column points to; must outlive the column.
     """
     cdef bytes name = b"" if schema.name is NULL else schema.name
-    set_name(cell, name)
-    if reserve(&cell.scratch, cell.scratch.base, LONGEST) is NULL:
+    column.schema = schema
+    set_name(column, name)
+    if reserve(&column.scratch, column.scratch.base, LONGEST) is NULL:
         raise MemoryError
-    cell.vector = -1
-    cell.digits = 2
-    cell.children = allocate(schema.n_children or 1)
+    column.vector = -1
+    column.digits = 2
+    column.children = allocate(schema.n_children or 1)
     cdef str text = format_of(schema)
     cdef Py_ssize_t i
     cdef bytes extension = extension_name(schema)
     cdef bint known = is_known(schema, extension)
-    cell.storage = STORAGES.get(text, STORAGE_OTHER)
+    column.storage = STORAGES.get(text, STORAGE_OTHER)
     if schema.dictionary is not NULL:
-        cell.n_children = 1
-        cell.layout = LAYOUT_DICTIONARY
-        build(&cell.children[0], schema.dictionary, zones)
-        if known and holds_integers(cell.storage):
-            copy_properties(cell, &cell.children[0])
-            cell.text = text_of_dictionary
+        column.n_children = 1
+        column.layout = LAYOUT_DICTIONARY
+        build(&column.children[0], schema.dictionary, zones)
+        if known and holds_integers(column.storage):
+            copy_properties(column, &column.children[0])
+            column.text = text_of_dictionary
         return 0
     for i in range(schema.n_children):
-        cell.n_children = i + 1
-        build(&cell.children[i], schema.children[i], zones)
-    cell.layout = LAYOUTS.get(text.partition(":")[0] if text[:1] == "+" else text, LAYOUT_FIXED)
-    if not known or not has_children(cell):
-        cell.layout = LAYOUT_NONE
+        column.n_children = i + 1
+        build(&column.children[i], schema.children[i], zones)
+    column.layout = LAYOUTS.get(text.partition(":")[0] if text[:1] == "+" else text, LAYOUT_FIXED)
+    if not known or not has_children(column):
+        column.layout = LAYOUT_NONE
         return 0        # the storage alone does not define the meaning of the values
     if text[:1] == "+":
-        choose_nested(cell, text)
+        choose_nested(column, text)
     elif text[:1] in ("t", "d"):
-        make_time(cell, text, zones)
+        make_time(column, text, zones)
     else:
-        make_plain(cell, text, extension)
-    if cell.kind == KIND_NONE:
-        cell.layout = LAYOUT_NONE
-    if cell.write is not NULL:
-        cell.text = text_of_written
-        cell.brief = text[:1] != "d"
+        make_plain(column, text, extension)
+    if column.kind == KIND_NONE:
+        column.layout = LAYOUT_NONE
+    if column.write is not NULL:
+        column.text = text_of_written
+        column.brief = text[:1] != "d"
     return 0
 
 
-cdef bint set_json(Cell *cell) except -1:
-    """Set and return ``cell.json``: whether the values and all nested values have a JSON form."""
+cdef bint set_json(ColumnView *column) except -1:
+    """Set and return ``column.json``: whether the values and all nested values have a JSON form."""
     cdef Py_ssize_t i
-    cell.json = cell.kind != KIND_NONE and cell.kind != KIND_BYTES
-    for i in range(cell.n_children):
-        cell.json = set_json(&cell.children[i]) and cell.json
-    if cell.kind == KIND_STRUCT:
-        names = {cell.children[i].name[:cell.children[i].name_size] for i in range(cell.n_children)}
-        cell.json = cell.json and len(names) == cell.n_children
-    elif cell.kind == KIND_MAP:
-        cell.json = cell.json and innermost(&cell.children.children[0]).kind not in (
+    column.json = column.kind != KIND_NONE and column.kind != KIND_BYTES
+    for i in range(column.n_children):
+        column.json = set_json(&column.children[i]) and column.json
+    if column.kind == KIND_STRUCT:
+        names = [
+            column.children[i].name[:column.children[i].name_size]
+            for i in range(column.n_children)
+        ]
+        column.json = column.json and len(set(names)) == column.n_children
+    elif column.kind == KIND_MAP:
+        column.json = column.json and innermost(&column.children.children[0]).kind not in (
             KIND_LIST, KIND_STRUCT, KIND_MAP
         )
-    return cell.json
+    return column.json
 
 
 cdef str format_of(ArrowSchema *schema):
-    """Return a type's format string, even if the name of a time zone is not UTF-8."""
+    """Return a type's format string, in which the name of a time zone may not be UTF-8."""
     return schema.format.decode(errors="backslashreplace")
 
 
@@ -193,7 +197,7 @@ cdef bytes extension_name(ArrowSchema *schema):
 
 
 cdef bint is_known(ArrowSchema *schema, bytes extension) except -1:
-    """Return True for a type without an extension, or a known extension with an allowed storage."""
+    """Return False for an unknown extension type, or an extension type with a wrong storage."""
     if not extension:
         return True
     cdef str kind = format_of(schema)
@@ -203,22 +207,22 @@ cdef bint is_known(ArrowSchema *schema, bytes extension) except -1:
     ])
 
 
-cdef bint is_fields(Cell *cell, ArrowSchema *schema) except -1:
+cdef bint is_fields(ColumnView *column) except -1:
     """Return whether a column contains the fields of each JSON row: see FIELDS."""
-    cdef Cell *pair = cell.children
+    cdef ColumnView *pair = column.children
     return (
-        cell.kind == KIND_MAP and extension_name(schema) == FIELDS
+        column.kind == KIND_MAP and extension_name(column.schema) == FIELDS
         and pair.children.layout == LAYOUT_DICTIONARY and pair.children.storage == STORAGE_INT32
         and pair.children.children.plain and pair.children[1].kind == KIND_VALUE
     )
 
 
-cdef bint has_children(Cell *cell) noexcept:
+cdef bint has_children(ColumnView *column) noexcept:
     """Return whether a list, map or run-end encoded type has the required children."""
-    cdef Py_ssize_t n = cell.n_children
-    if cell.layout == LAYOUT_RUNS:
-        return n == 2 and holds_integers(cell.children[0].storage)
-    return n == 1 or cell.layout not in (
+    cdef Py_ssize_t n = column.n_children
+    if column.layout == LAYOUT_RUNS:
+        return n == 2 and holds_integers(column.children[0].storage)
+    return n == 1 or column.layout not in (
         LAYOUT_LIST, LAYOUT_LARGE_LIST, LAYOUT_LIST_VIEW, LAYOUT_LARGE_LIST_VIEW, LAYOUT_FIXED_LIST
     )
 
@@ -243,26 +247,26 @@ cdef str type_name(ArrowSchema *schema):
     return names.get(kind) or names.get(kind[:2]) or f"'{kind}' of Arrow"
 
 
-cdef int choose_nested(Cell *cell, str kind) except -1:
-    cell.kind = KIND_LIST
+cdef int choose_nested(ColumnView *column, str kind) except -1:
+    column.kind = KIND_LIST
     if kind.startswith("+w:"):
-        cell.width = number_in(kind[3:])
-        if cell.width < 0:
-            cell.kind = KIND_NONE
+        column.width = number_in(kind[3:])
+        if column.width < 0:
+            column.kind = KIND_NONE
     elif kind == "+s":
-        cell.kind = KIND_STRUCT
-    elif kind == "+m" and cell.children.kind == KIND_STRUCT and cell.children.n_children == 2:
-        cell.kind = KIND_MAP
+        column.kind = KIND_STRUCT
+    elif kind == "+m" and column.children.kind == KIND_STRUCT and column.children.n_children == 2:
+        column.kind = KIND_MAP
     elif kind == "+r":
-        cell.text = text_of_run
-        copy_properties(cell, &cell.children[1])
+        column.text = text_of_run
+        copy_properties(column, &column.children[1])
     elif kind not in ("+l", "+L", "+vl", "+vL"):
-        cell.kind = KIND_NONE       # such as a union
+        column.kind = KIND_NONE       # such as a union
     return 0
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-# In a span of this many seconds, 18 hours, a zone changes its offset at most once.
+# In a span of 18 hours, a zone changes its offset at most once.
 cdef int64_t SPAN_SECONDS = 1 << 16
 # The number of recent spans in the cache: 2 years in 12 KiB.
 cdef Py_ssize_t SPANS = 1 << 10
@@ -273,43 +277,43 @@ cdef dict UNITS = {"s": 1, "m": 1_000, "u": 1_000_000, "n": 1_000_000_000}
 DECIMAL = re.compile(r"d:\d{1,2},(-?\d{1,3})(?:,(32|64|128|256))?")
 
 
-cdef int make_time(Cell *cell, str kind, list zones) except -1:
-    """Set a cell to write values of a decimal or time type.
+cdef int make_time(ColumnView *column, str kind, list zones) except -1:
+    """Set a column to write values of a decimal or time type.
 
     Args:
-        cell: the cell.
+        column: the column.
         kind: the type's format string.
-        zones: receives the time zone that the cell points to.
+        zones: receives the time zone that the column points to.
     """
-    cell.kind = KIND_TEXT
+    column.kind = KIND_TEXT
     decimal = DECIMAL.fullmatch(kind)
     if decimal is not None:
-        cell.scale = int(decimal[1])
-        cell.width = int(decimal[2] or 128) // 8
-        cell.write = write_decimal
-        if reserve(&cell.scratch, cell.scratch.base, 100 + abs(cell.scale)) is NULL:
+        column.scale = int(decimal[1])
+        column.width = int(decimal[2] or 128) // 8
+        column.write = write_decimal
+        if reserve(&column.scratch, column.scratch.base, 100 + abs(column.scale)) is NULL:
             raise MemoryError
     elif kind == "tdD":
-        cell.write = write_date32
+        column.write = write_date32
     elif kind == "tdm":
-        cell.write = write_date64
+        column.write = write_date64
     elif kind[:2] in ("tt", "ts", "tD") and kind[2:3] in UNITS:
-        cell.per_second = UNITS[kind[2]]
+        column.per_second = UNITS[kind[2]]
         if kind[1] == "t":
-            cell.write = write_time32 if kind[2] in "sm" else write_time64
+            column.write = write_time32 if kind[2] in "sm" else write_time64
         elif kind[1] == "D":
-            cell.write = write_duration
+            column.write = write_duration
         else:
-            cell.write = write_timestamp
+            column.write = write_timestamp
             if len(kind) > 4:
-                set_zone(cell, kind[4:], zones)
+                set_zone(column, kind[4:], zones)
     else:
-        cell.kind = KIND_NONE       # such as an interval of months and days
+        column.kind = KIND_NONE       # such as an interval of months and days
     return 0
 
 
-cdef int set_zone(Cell *cell, str name, list zones) except -1:
-    """Set a cell's time zone: a fixed UTC offset, or a zone whose offsets are looked up by time."""
+cdef int set_zone(ColumnView *column, str name, list zones) except -1:
+    """Set a column's time zone: a fixed UTC offset, or a zone with an offset for each time span."""
     cdef Zone *zone
     try:
         if name[0] in "+-":
@@ -318,14 +322,14 @@ cdef int set_zone(Cell *cell, str name, list zones) except -1:
             found = ZoneInfo(name)
     except Exception as error:
         raise EncodeError(
-            f"column {name_of(cell)!r} has the time zone {name!r}, which is not known here: "
+            f"column {name_of(column)!r} has the time zone {name!r}, which is not known here: "
             f"{error}; install the IANA time zones with 'pip install tzdata'"
         ) from None
     zone = <Zone *>calloc(1, sizeof(Zone))
     if zone is NULL:
         raise MemoryError
-    cell.zone = zone
-    cell.write = write_zoned
+    column.zone = zone
+    column.write = write_zoned
     if isinstance(found, timezone) or name in ("UTC", "Etc/UTC"):
         zone.fixed = int(found.utcoffset(EPOCH).total_seconds())
         return 0
@@ -339,25 +343,25 @@ cdef int set_zone(Cell *cell, str name, list zones) except -1:
     return 0
 
 
-cdef char *write_decimal(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+cdef char *write_decimal(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
     cdef uint64_t words[4]
-    cdef Py_ssize_t at = cell.offset + i
+    cdef Py_ssize_t at = column.offset + i
     cdef int64_t small
-    if cell.width > 8:
-        memcpy(words, <const char *>cell.values + at * cell.width, cell.width)
+    if column.width > 8:
+        memcpy(words, <const char *>column.values + at * column.width, column.width)
     else:
         small = (
-            (<const int64_t *>cell.values)[at] if cell.width == 8
-            else (<const int32_t *>cell.values)[at]
+            (<const int64_t *>column.values)[at] if column.width == 8
+            else (<const int32_t *>column.values)[at]
         )
         words[0] = <uint64_t>small
         words[1] = <uint64_t>(small >> 63)
-    cdef int n_words = 4 if cell.width == 32 else 2
-    return put_decimal(p, <const unsigned long long *>words, n_words, cell.scale)
+    cdef int n_words = 4 if column.width == 32 else 2
+    return put_decimal(p, <const unsigned long long *>words, n_words, column.scale)
 
 
-cdef char *write_date32(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    cdef int64_t days = (<const int32_t *>cell.values)[cell.offset + i]
+cdef char *write_date32(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    cdef int64_t days = (<const int32_t *>column.values)[column.offset + i]
     return put_date(p, days)
 
 
@@ -365,41 +369,41 @@ cdef inline int64_t floor_divide(int64_t number, int64_t by) noexcept nogil:
     return number // by - (number % by < 0)
 
 
-cdef char *write_date64(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    cdef int64_t milliseconds = (<const int64_t *>cell.values)[cell.offset + i]
+cdef char *write_date64(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    cdef int64_t milliseconds = (<const int64_t *>column.values)[column.offset + i]
     return put_date(p, floor_divide(milliseconds, 86_400_000))
 
 
-cdef char *write_time32(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    cdef int64_t number = (<const int32_t *>cell.values)[cell.offset + i]
-    return put_time(p, number, cell.per_second)
+cdef char *write_time32(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    cdef int64_t number = (<const int32_t *>column.values)[column.offset + i]
+    return put_time(p, number, column.per_second)
 
 
-cdef char *write_time64(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    cdef int64_t number = (<const int64_t *>cell.values)[cell.offset + i]
-    return put_time(p, number, cell.per_second)
+cdef char *write_time64(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    cdef int64_t number = (<const int64_t *>column.values)[column.offset + i]
+    return put_time(p, number, column.per_second)
 
 
-cdef char *write_duration(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    cdef int64_t number = (<const int64_t *>cell.values)[cell.offset + i]
-    return put_duration(p, number, cell.per_second)
+cdef char *write_duration(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    cdef int64_t number = (<const int64_t *>column.values)[column.offset + i]
+    return put_duration(p, number, column.per_second)
 
 
-cdef char *write_timestamp(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    cdef int64_t number = (<const int64_t *>cell.values)[cell.offset + i]
-    return put_timestamp(p, number, cell.per_second)
+cdef char *write_timestamp(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    cdef int64_t number = (<const int64_t *>column.values)[column.offset + i]
+    return put_timestamp(p, number, column.per_second)
 
 
-cdef char *write_zoned(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+cdef char *write_zoned(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
     """Write an instant as the local time in the column's zone, with the UTC offset."""
-    cdef int64_t number = (<const int64_t *>cell.values)[cell.offset + i]
-    cdef int offset = offset_at(cell.zone, floor_divide(number, cell.per_second))
-    cdef int64_t shift = offset * cell.per_second
+    cdef int64_t number = (<const int64_t *>column.values)[column.offset + i]
+    cdef int offset = offset_at(column.zone, floor_divide(number, column.per_second))
+    cdef int64_t shift = offset * column.per_second
     if offset == CHANGES or (
         number > INT64_MAX - shift if shift > 0 else number < INT64_MIN - shift
     ):
         return NULL
-    p = put_timestamp(p, number + shift, cell.per_second)
+    p = put_timestamp(p, number + shift, column.per_second)
     return NULL if p is NULL else put_offset(p, offset)
 
 
@@ -433,9 +437,11 @@ cdef int look_up(Zone *zone, int64_t second) noexcept with gil:
         return CHANGES
 
 
-cdef const char *text_of_milliseconds(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return a time of ``cell.target`` as milliseconds since 1970: see as_milliseconds()."""
-    cdef Cell *times = resolve(cell.target, &i)
+cdef const char *text_of_milliseconds(
+    ColumnView *column, Py_ssize_t i, Py_ssize_t *n
+) noexcept nogil:
+    """Return a time of ``column.target`` as milliseconds since 1970: see as_milliseconds()."""
+    cdef ColumnView *times = resolve(column.target, &i)
     cdef const char *text = NULL
     cdef int64_t time, per_second
     if times is NULL:
@@ -450,13 +456,13 @@ cdef const char *text_of_milliseconds(Cell *cell, Py_ssize_t i, Py_ssize_t *n) n
         else:
             n[0] = OUT_OF_RANGE
             return NULL
-        n[0] = put_signed(cell.scratch.base, time) - cell.scratch.base
-        return cell.scratch.base
+        n[0] = put_signed(column.scratch.base, time) - column.scratch.base
+        return column.scratch.base
     text = value(times, i, n)
     if text is NULL:
         return NULL
-    n[0] = put_milliseconds(cell.scratch.base, text, n[0])
-    return cell.scratch.base if n[0] > 0 else NULL
+    n[0] = put_milliseconds(column.scratch.base, text, n[0])
+    return column.scratch.base if n[0] > 0 else NULL
 
 
 cdef Py_ssize_t put_milliseconds(char *p, const char *text, Py_ssize_t n) noexcept with gil:

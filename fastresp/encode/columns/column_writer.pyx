@@ -10,7 +10,8 @@ from ...resp.numbers_and_times cimport other_length
 from ..plan cimport n_deletes
 from ..writer cimport ChunkWriter
 from .arrow cimport ArrowStream, Batch
-from .cell cimport (
+from .column_view cimport (
+    ARGUMENT_TOO_LARGE,
     BAD_INDEX,
     DAMAGED,
     IS_NOT_ALLOWED,
@@ -26,7 +27,7 @@ from .cell cimport (
     OUT_OF_RANGE,
     SAME_KEY,
     TOO_LARGE,
-    Cell,
+    ColumnView,
     name_of,
 )
 from .rows cimport WriteState, put_rows
@@ -176,7 +177,7 @@ cdef class ColumnWriter(ChunkWriter):
         state.deletes = b.deletes
         state.nulls, state.pair_nulls = of_values(self.nulls), of_pairs(self.nulls)
         state.argument = -1
-        state.cell = NULL
+        state.column = NULL
         state.name = NULL
         state.error = NULL
         if b.room - b.commands < steps.n_commands:
@@ -197,7 +198,7 @@ cdef class ColumnWriter(ChunkWriter):
         b.commands, b.nulls_left_out, b.deletes = state.commands, state.left_out, state.deletes
         b.own(self.batch)
         if not fault and self.at == steps.root.length < self.batch.array.length:
-            fault, state.cell = DAMAGED, steps.damaged()
+            fault, state.column = DAMAGED, steps.damaged()
         if fault:
             error = self.failure(&state, fault)
             rollback(b, state.whole)
@@ -214,17 +215,17 @@ cdef class ColumnWriter(ChunkWriter):
         cdef Py_ssize_t command = b.first_command + b.commands
         if fault == NO_MEMORY:
             return MemoryError("no memory for the text of a row")
-        cdef Cell *cell
+        cdef ColumnView *column
         name = None
         if state.name is not NULL:
             name = state.name[:state.name_size].decode(errors="backslashreplace")
-        elif state.cell is not NULL:
-            cell = state.cell
-            if cell.target is &self.steps.root and self.steps.named:
-                cell = find_invalid_field(cell, self.at)  # for {*!json}
-            while cell.name is NULL:
-                cell = cell.target
-            name = name_of(cell)
+        elif state.column is not NULL:
+            column = state.column
+            if column.target is &self.steps.root and self.steps.named:
+                column = find_invalid_field(column, self.at)  # for {*!json}
+            while column.name is NULL:
+                column = column.target
+            name = name_of(column)
         if state.error is NULL:
             error = EncodeError(describe_fault(fault, state, name or "", b.out.most, self.of_files))
         else:
@@ -263,13 +264,27 @@ cdef str without_nulls(str name):
     return f"FROM source WHERE {column} IS NOT NULL"
 
 
+# What is wrong with a value, by Fault, if this does not depend on the value.
+cdef dict PROBLEMS = {
+    IS_NULL_ROW: "the row itself is null, and has no columns",
+    OUT_OF_RANGE:
+        "this date or time is not within the years 1 to 9999, so ISO 8601 has no text for it",
+    BAD_INDEX: f"this value points outside its dictionary: {DAMAGE}",
+    DAMAGED: f"this value, or one inside it, is outside its column's memory: {DAMAGE}",
+    NULL_INSIDE: "a vector can't contain nulls",
+    TOO_LARGE: "a number in this vector is too large for the vector's float type",
+    NOT_FINITE: "NaN and infinity have no JSON form; replace them with null or a number",
+    NOT_A_TIME: f"cannot send this value: {NO_TIME}",
+    NOT_UTF8: "this text is not UTF-8, which JSON requires; convert it, or send it separately",
+    SAME_KEY: "a map has a duplicate key, which a JSON object can't have",
+    NULL_KEY: "the field of a field-value pair is null",
+}
+
+
 cdef object describe_fault(int fault, WriteState *state, str name, Py_ssize_t most, bint of_files):
-    """Return a sentence about a value's Fault.
+    """Return a sentence about the Fault of a value in the column ``name``.
 
     Args:
-        fault: the Fault.
-        state: the state of the writer.
-        name: the name of the column.
         most: the maximum size of an argument in bytes.
         of_files: as for ColumnWriter.
     """
@@ -279,37 +294,17 @@ cdef object describe_fault(int fault, WriteState *state, str name, Py_ssize_t mo
             return Message(message, ", or drop such rows")
         hint = Hint("sql", without_nulls(name))
         return Message(message, ", ", hint, " filters the rows of files")
-    if fault == IS_NULL_ROW:
-        return "the row itself is null, and has no columns"
-    if fault == OUT_OF_RANGE:
-        return "this date or time is not within the years 1 to 9999, so ISO 8601 has no text for it"
-    if fault == BAD_INDEX:
-        return f"this value points outside its dictionary: {DAMAGE}"
-    if fault == DAMAGED:
-        return f"this value, or one inside it, is outside its column's memory: {DAMAGE}"
-    if fault == NULL_INSIDE:
-        return "a vector can't contain nulls"
     if fault == OTHER_LENGTH:
-        return other_length(state.cell.vector)
-    if fault == TOO_LARGE:
-        return "a number in this vector is too large for the vector's float type"
-    if fault == NOT_FINITE:
-        return "NaN and infinity have no JSON form; replace them with null or a number"
+        return other_length(state.column.vector)
     if fault == NOT_ONE_ARGUMENT:
         return (
             "this value is a JSON object or list, which is not one argument: write "
             f"{{{name}!json}} for JSON, or in field-value pairs {{**!json}}, or {{**-{name}}} to "
             "leave it out"
         )
-    if fault == NOT_A_TIME:
-        return f"cannot send this value: {NO_TIME}"
-    if fault == NOT_UTF8:
-        return "this text is not UTF-8, which JSON requires; convert it, or send it separately"
-    if fault == SAME_KEY:
-        return "a map has a duplicate key, which a JSON object can't have"
-    if fault == NULL_KEY:
-        return "the field of a field-value pair is null"
-    return (
-        f"an argument is more than the {most:,} bytes that the server accepts; split it, or raise "
-        "the server's proto-max-bulk-len"
-    )
+    if fault == ARGUMENT_TOO_LARGE:
+        return (
+            f"an argument is more than the {most:,} bytes that the server accepts; split it, or "
+            "raise the server's proto-max-bulk-len"
+        )
+    return PROBLEMS[fault]

@@ -7,16 +7,16 @@ from .arrow_out cimport Values
 cdef struct GrowingColumn:
     # A column under construction. The memory is owned, from malloc.
     char *data
-    int64_t size  # bytes of all values, including an incomplete value
+    int64_t size                # bytes of all values, including an incomplete value
     int64_t room                # number of bytes allocated for data
     int64_t *offsets            # offsets of the values, and the end of the last value
     unsigned char *valid        # one bit per value, cleared for a null
     int64_t length              # number of whole values
     int64_t places              # capacity in values; a multiple of 8
     int64_t nulls
-    int64_t expected  # predicted bytes of the next batch, from the last batch
-    int64_t checked  # number of leading values that are already checked for UTF-8
-    bint text
+    int64_t expected            # predicted bytes of the next batch, from the last batch
+    int64_t checked             # number of leading values that are already checked for UTF-8
+    bint text                   # whether the values are text, not arbitrary bytes
 
 
 cdef bint grow_data(GrowingColumn *column, int64_t n) noexcept nogil

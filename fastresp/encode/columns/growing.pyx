@@ -5,7 +5,7 @@ from libc.stdint cimport INT32_MAX, int32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
-from .text cimport character_size
+from .text cimport is_utf8
 
 
 cdef extern from *:
@@ -151,7 +151,7 @@ cdef void *shrunk(void *memory, int64_t size) noexcept:
 
 
 cdef int64_t first_invalid(GrowingColumn *column) noexcept nogil:
-    """Check new values; return the index of the first value that is not UTF-8, or -1."""
+    """Check new values; return the index of the first that is not UTF-8, or -1."""
     cdef int64_t start = column.offsets[column.checked], i
     cdef int64_t end = column.offsets[column.length]
     cdef int64_t first = column.checked
@@ -170,14 +170,3 @@ cdef inline bint is_ascii(const char *p, int64_t n) noexcept nogil:
     for i in range(n):
         bits |= <unsigned char>p[i]
     return bits < 0x80
-
-
-cdef bint is_utf8(const char *p, int64_t n) noexcept nogil:
-    cdef int64_t at = 0
-    cdef Py_ssize_t size
-    while at < n:
-        size = character_size(p + at, n - at)
-        if size == 0:
-            return False
-        at += size
-    return True

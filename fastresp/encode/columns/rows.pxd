@@ -3,7 +3,7 @@ from libc.string cimport memcpy
 
 from ...resp.buffer cimport Out, put_copy, reserve
 from ...resp.values cimport Nulls
-from .cell cimport NO_MEMORY, Cell
+from .column_view cimport NO_MEMORY, ColumnView
 from .steps cimport Step, Steps
 
 
@@ -25,7 +25,7 @@ cdef struct WriteState:
     # The fault, and the value that caused it.
     int fault
     Py_ssize_t argument     # index of the argument in its command
-    Cell *cell              # cell of the value, or NULL
+    ColumnView *column      # column of the value, or NULL
     const char *name        # name of the field, or NULL
     Py_ssize_t name_size
     PyObject *error         # owned: the raised exception, or NULL
@@ -33,7 +33,7 @@ cdef struct WriteState:
 
 # These functions are declared here so that the compiler does not inline them into the loop over a
 # command's steps: inlining would cost 10 more instructions per command.
-cdef char *put_items(WriteState *state, Cell *cell, Py_ssize_t row, char *p) noexcept nogil
+cdef char *put_items(WriteState *state, ColumnView *column, Py_ssize_t row, char *p) noexcept nogil
 cdef char *put_fields(WriteState *state, Step *step, Py_ssize_t row, char *p) noexcept nogil
 
 

@@ -18,7 +18,7 @@ from ...resp.buffer cimport (
     put_reference,
 )
 from ...resp.values cimport NULLS_EMPTY, NULLS_ERROR, NULLS_SKIP, Nulls, check_command
-from .cell cimport (
+from .column_view cimport (
     ARGUMENT_TOO_LARGE,
     BAD_INDEX,
     KIND_MAP,
@@ -29,7 +29,7 @@ from .cell cimport (
     NO_MEMORY,
     NULL_KEY,
     RAISED,
-    Cell,
+    ColumnView,
     is_null,
     resolve,
     span,
@@ -101,7 +101,7 @@ cdef int put_rows(
             p = out.p
             if state.fault:
                 break
-            state.argument, state.cell = -1, NULL
+            state.argument, state.column = -1, NULL
         if state.fault:
             state.left_out, state.deletes = state.left_out_before, state.deletes_before
             break
@@ -128,7 +128,7 @@ cdef inline char *put_plain(
         copy_padded(p, step.text, step.size)
         p += step.size
         if step.kind == STEP_VALUE:
-            p = put_short(step.cell, row, p)
+            p = put_short(step.column, row, p)
         elif step.kind == STEP_JOINED:
             p = put_short_parts(step, row, p)
         if p is NULL:
@@ -137,17 +137,17 @@ cdef inline char *put_plain(
     return p
 
 
-cdef inline char *put_short(Cell *cell, Py_ssize_t row, char *p) noexcept nogil:
+cdef inline char *put_short(ColumnView *column, Py_ssize_t row, char *p) noexcept nogil:
     """Write a value as one argument; return NULL if the value is null or not short."""
     cdef Py_ssize_t n
     cdef const char *text
     cdef char *end
-    if cell.brief:
-        if is_null(cell, row):
+    if column.brief:
+        if is_null(column, row):
             return NULL
-        end = cell.write(cell, row, p + cell.digits + 3)
-        return NULL if end is NULL else fill_bulk(p, end, &cell.digits)
-    text = value(cell, row, &n)
+        end = column.write(column, row, p + column.digits + 3)
+        return NULL if end is NULL else fill_bulk(p, end, &column.digits)
+    text = value(column, row, &n)
     if text is NULL or n >= SHORT_BYTES:
         return NULL
     return put_bulk(p, text, n)
@@ -158,17 +158,17 @@ cdef inline char *put_short_parts(Step *step, Py_ssize_t row, char *p) noexcept 
     cdef ArgumentPart *part = step.parts
     cdef ArgumentPart *end = part + step.n_parts
     cdef char *to = p + step.digits + 3
-    cdef Cell *cell
+    cdef ColumnView *column
     while part != end:
-        cell = part.cell
-        if cell is NULL:
+        column = part.column
+        if column is NULL:
             to = put_copy(to, part.text, part.size)
-        elif cell.brief:
-            to = NULL if is_null(cell, row) else cell.write(cell, row, to)
+        elif column.brief:
+            to = NULL if is_null(column, row) else column.write(column, row, to)
             if to is NULL:
                 return NULL
         else:
-            part.text = value(cell, row, &part.size)
+            part.text = value(column, row, &part.size)
             if part.text is NULL or part.size >= SHORT_BYTES:
                 return NULL
             to = put_copy(to, part.text, part.size)
@@ -205,7 +205,7 @@ cdef char *put_counted(
     cdef Step *end = step + command.n_steps
     while step != end:
         if step.kind == STEP_VALUE:
-            p = put_value(state, nulls_of(state, step), step.cell, row, step.text, step.size, p)
+            p = put_value(state, nulls_of(state, step), step.column, row, step.text, step.size, p)
         else:
             p = put_constant(state, step.text, step.size, p)
             if p is not NULL and step.kind == STEP_JOINED:
@@ -223,14 +223,14 @@ cdef inline Nulls nulls_of(WriteState *state, Step *step) noexcept nogil:
 
 
 cdef int record_fault(WriteState *state, CommandSteps *command, Step *step) noexcept nogil:
-    """Record the argument and the cell of a step whose value can't be written."""
+    """Record the argument and the column of a step whose value can't be written."""
     cdef Step *before = command.steps
     state.argument = step.arguments
     while before != step:
         state.argument += before.arguments + (before.kind < STEP_COPY)
         before += 1
     if step.kind != STEP_JOINED:
-        state.cell = step.cell
+        state.column = step.column
     return 0
 
 
@@ -248,13 +248,13 @@ cdef char *put_varying(
         return NULL
     p += command.digits + 3
     while step != last:
-        if step.pair and skips and step.kind == STEP_VALUE and is_null(step.cell, row):
+        if step.pair and skips and step.kind == STEP_VALUE and is_null(step.column, row):
             left_out += 1
             step += 1
             continue
         state.written = 1
         if step.kind == STEP_VALUE:
-            end = put_value(state, nulls_of(state, step), step.cell, row, step.text, step.size, p)
+            end = put_value(state, nulls_of(state, step), step.column, row, step.text, step.size, p)
         elif step.kind == STEP_NAME:
             state.written = 0
             end = put_name(state, step, row, p)
@@ -263,7 +263,7 @@ cdef char *put_varying(
             if p is not NULL and step.kind == STEP_JOINED:
                 end = put_joined(state, step, row, p)
             elif p is not NULL and step.kind == STEP_ITEMS:
-                end = put_items(state, step.cell, row, p)
+                end = put_items(state, step.column, row, p)
             elif p is not NULL and step.kind == STEP_FIELDS:
                 end = put_fields(state, step, row, p)
             elif p is not NULL:
@@ -293,7 +293,7 @@ cdef char *put_varying(
 cdef char *put_name(WriteState *state, Step *step, Py_ssize_t row, char *p) noexcept nogil:
     """Write the name of a column if the value is null; otherwise return NULL."""
     cdef Py_ssize_t n
-    if value(step.cell, row, &n) is not NULL:
+    if value(step.column, row, &n) is not NULL:
         return NULL
     if n < 0:
         state.fault = <int>n
@@ -307,13 +307,13 @@ cdef char *put_joined(WriteState *state, Step *step, Py_ssize_t row, char *p) no
     cdef ArgumentPart *part
     for k in range(step.n_parts):
         part = &step.parts[k]
-        if part.cell is not NULL:
-            part.text = value(part.cell, row, &part.size)
+        if part.column is not NULL:
+            part.text = value(part.column, row, &part.size)
             if part.text is NULL and (part.size < 0 or state.nulls != NULLS_EMPTY):
                 state.fault = <int>part.size
                 if part.size == 0 and state.nulls == NULLS_ERROR:
                     state.fault = IS_NOT_ALLOWED
-                state.cell = part.cell
+                state.column = part.column
                 return NULL
         size += part.size
     if size > state.out.most:
@@ -341,7 +341,7 @@ cdef bint is_refused(WriteState *state, const char *command, const char *end) no
 
 
 cdef char *put_value(
-    WriteState *state, Nulls nulls, Cell *cell, Py_ssize_t row, const char *before,
+    WriteState *state, Nulls nulls, ColumnView *column, Py_ssize_t row, const char *before,
     Py_ssize_t before_size, char *p,
 ) noexcept nogil:
     """Write constant text, then a value as one argument.
@@ -349,14 +349,14 @@ cdef char *put_value(
     Return NULL for a Fault, or if the value is null and the argument is left out.
     """
     cdef Py_ssize_t n
-    cdef const char *text = value(cell, row, &n)
+    cdef const char *text = value(column, row, &n)
     if text is NULL:
         if n < 0 or nulls != NULLS_EMPTY:
             state.fault = <int>n if n < 0 or nulls == NULLS_SKIP else IS_NOT_ALLOWED
             return NULL
         text = before
     if n >= state.out.large or n > state.out.most:
-        return put_large(state, cell, text, n, before, before_size, p)
+        return put_large(state, column, text, n, before, before_size, p)
     p = make_room(state, p, before_size + n + 32)
     if p is NULL:
         return NULL
@@ -364,18 +364,18 @@ cdef char *put_value(
 
 
 cdef char *put_large(
-    WriteState *state, Cell *cell, const char *text, Py_ssize_t n, const char *before,
+    WriteState *state, ColumnView *column, const char *text, Py_ssize_t n, const char *before,
     Py_ssize_t before_size, char *p,
 ) noexcept nogil:
     """Write constant text, then a large value; don't copy a value in the batch's memory."""
     if n > state.out.most:
         state.fault = ARGUMENT_TOO_LARGE
         return NULL
-    p = make_room(state, p, before_size + 32 + (0 if cell.zero_copy else n))
+    p = make_room(state, p, before_size + 32 + (0 if column.zero_copy else n))
     if p is NULL:
         return NULL
     p = put_copy(p, before, before_size)
-    if not cell.zero_copy:
+    if not column.zero_copy:
         return put_bulk(p, text, n)
     p = put_reference(state.out, p, text, n)
     if p is NULL:
@@ -383,27 +383,27 @@ cdef char *put_large(
     return p
 
 
-cdef char *put_items(WriteState *state, Cell *cell, Py_ssize_t row, char *p) noexcept nogil:
+cdef char *put_items(WriteState *state, ColumnView *column, Py_ssize_t row, char *p) noexcept nogil:
     """Write the items of a list, or the pairs of a map or struct, and count the arguments."""
     cdef Py_ssize_t at, start, end, k
-    cdef Cell *names
+    cdef ColumnView *names
     state.written = 0
-    cell = resolve(cell, &row)
-    if cell is NULL:
+    column = resolve(column, &row)
+    if column is NULL:
         return put_null(state, BAD_INDEX if row < 0 else IS_NULL, p)
-    if cell.kind == KIND_STRUCT:
-        for k in range(cell.n_children):
-            p = put_pair(state, NULL, 0, &cell.children[k], row, p)
+    if column.kind == KIND_STRUCT:
+        for k in range(column.n_children):
+            p = put_pair(state, NULL, 0, &column.children[k], row, p)
             if p is NULL:
                 return NULL
     else:
-        span(cell, row, &start, &end)
-        names = &cell.children[0].children[0] if cell.kind == KIND_MAP else NULL
+        span(column, row, &start, &end)
+        names = &column.children[0].children[0] if column.kind == KIND_MAP else NULL
         for at in range(start, end):
             if names is not NULL:
-                p = put_pair(state, names, at, &cell.children[0].children[1], at, p)
+                p = put_pair(state, names, at, &column.children[0].children[1], at, p)
             else:
-                p = put_item(state, &cell.children[0], at, p)
+                p = put_item(state, &column.children[0], at, p)
             if p is NULL:
                 return NULL
     # Leave out the command for an empty or null list, and if the values of all pairs are null.
@@ -414,8 +414,8 @@ cdef char *put_fields(WriteState *state, Step *step, Py_ssize_t row, char *p) no
     """Write a row's fields as pairs, or with ``step.absent`` only the names of null fields."""
     # Local variables stay in registers, as in put_rows().
     cdef Out *out = state.out
-    cdef Cell *keys = step.cell.children.children
-    cdef Cell *values = &keys[1]
+    cdef ColumnView *keys = step.column.children.children
+    cdef ColumnView *values = &keys[1]
     cdef FieldName *names = step.names
     cdef const int32_t *numbers = <const int32_t *>keys.values + keys.offset
     cdef const int32_t *offsets = <const int32_t *>values.values + values.offset
@@ -425,8 +425,8 @@ cdef char *put_fields(WriteState *state, Step *step, Py_ssize_t row, char *p) no
     cdef bint has_nulls = values.validity is not NULL, absent = step.absent
     cdef char *full = out.end - SHORT_BYTES - 64
     cdef char *end
-    if not is_null(step.cell, row):
-        span(step.cell, row, &at, &last)
+    if not is_null(step.column, row):
+        span(step.column, row, &at, &last)
     for at in range(at, last):
         number = numbers[at]
         if not 0 <= number < n_names:
@@ -494,9 +494,9 @@ cdef char *put_null(WriteState *state, int fault, char *p) noexcept nogil:
     return NULL
 
 
-cdef char *put_item(WriteState *state, Cell *cell, Py_ssize_t at, char *p) noexcept nogil:
+cdef char *put_item(WriteState *state, ColumnView *column, Py_ssize_t at, char *p) noexcept nogil:
     """Write one item of a list; return p unchanged if the item is left out."""
-    cdef char *end = put_value(state, state.nulls, cell, at, NULL, 0, p)
+    cdef char *end = put_value(state, state.nulls, column, at, NULL, 0, p)
     if end is not NULL:
         state.written += 1
         return end
@@ -505,12 +505,12 @@ cdef char *put_item(WriteState *state, Cell *cell, Py_ssize_t at, char *p) noexc
 
 
 cdef char *put_pair(
-    WriteState *state, Cell *names, Py_ssize_t at, Cell *values, Py_ssize_t row, char *p
+    WriteState *state, ColumnView *names, Py_ssize_t at, ColumnView *values, Py_ssize_t row, char *p
 ) noexcept nogil:
     """Write a field-value pair; return p unchanged if the pair is left out.
 
     Args:
-        names: the cell of a map's keys; NULL for a struct's field.
+        names: the column of a map's keys; NULL for a struct's field.
     """
     cdef Py_ssize_t start = p - state.out.base, n = values.name_size
     cdef const char *name = values.name

@@ -1,6 +1,6 @@
 from ...resp.values cimport Nulls
 from .arrow cimport Batch
-from .cell cimport Cell
+from .column_view cimport ColumnView
 from .placeholders cimport Columns
 
 cdef enum StepKind:
@@ -17,14 +17,14 @@ cdef enum:
     SHORT_BYTES = 4096
 
 
-# A part of an argument: constant text, or a cell with the text of the current value.
+# A part of an argument: constant text, or a column with the text of the current value.
 cdef struct ArgumentPart:
-    Cell *cell              # NULL for constant text
+    ColumnView *column      # NULL for constant text
     const char *text
     Py_ssize_t size
 
 
-# The name of a field, as one argument; NULL if the command leaves out the field.
+# The name of a field, as one argument; its text is NULL if the command leaves out the field.
 cdef struct FieldName:
     const char *text
     Py_ssize_t size
@@ -37,11 +37,11 @@ cdef struct Step:
     const char *text        # the constant text before the step's value
     Py_ssize_t size
     Py_ssize_t arguments    # the number of arguments in the constant text
-    Cell *cell
+    ColumnView *column
     ArgumentPart *parts     # owned
     Py_ssize_t n_parts
     bint absent             # STEP_FIELDS: whether to write only the names of null fields
-    Cell *values            # STEP_FIELDS: the cell of the fields' values
+    ColumnView *values      # STEP_FIELDS: the column of the fields' values
     FieldName *names        # owned: the names of the batch's fields
     Py_ssize_t n_names
     Py_ssize_t left_out     # index in Steps.left_out
@@ -52,10 +52,10 @@ cdef struct CommandSteps:
     Step *steps             # owned
     Py_ssize_t n_steps
     bint deletes            # whether the command deletes null fields
-    bint alone              # whether it has at most a name and a key besides lists and {**}
+    bint alone              # whether lists and {**} follow at most a name and a key
     bint pairs              # whether it has a {**}
     bint varies             # whether the number of arguments may differ between rows
-    bint counted            # whether the number is the same for all rows of this batch
+    bint counted            # whether this number is the same for all rows of this batch
     const char *counted_start   # the header and the text before the first value
     Py_ssize_t counted_size
     const char *start           # the text without the header
@@ -75,7 +75,7 @@ cdef class Steps(Columns):
     cdef bint skips_pairs               # whether to leave out field-value pairs with a null
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1
     cdef void check_rows(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil
-    cdef Cell *damaged(self) noexcept
+    cdef ColumnView *damaged(self) noexcept
     cdef int load_names(self, Step *step) except -1
     cdef int compile(self, CommandSteps *command, arguments) except -1
     cdef list plan_steps(self, arguments)

@@ -15,7 +15,7 @@ from ...resp.values cimport (
     of_pairs,
 )
 from .arrow cimport Batch, Schema
-from .cell cimport Cell, bind, trim_damage, find_damage, value
+from .column_view cimport ColumnView, bind, trim_damage, find_damage, value
 from .placeholders cimport Columns
 
 from ..fields import Absent, Items, Pairs
@@ -43,7 +43,6 @@ cdef class Steps(Columns):
         for command in plan.commands:
             self.n_commands += 1
             self.compile(&self.commands[self.n_commands - 1], command)
-        self.top = NULL
 
     def __dealloc__(self):
         cdef Py_ssize_t i, k
@@ -73,7 +72,7 @@ cdef class Steps(Columns):
             command.counted = not command.varies
             for k in range(command.n_steps):
                 step = &command.steps[k]
-                if self.skips_pairs and step.pair and step.cell.may_be_null:
+                if self.skips_pairs and step.pair and step.column.may_be_null:
                     command.counted = False
                 if step.kind == STEP_FIELDS:
                     self.load_names(step)
@@ -84,8 +83,8 @@ cdef class Steps(Columns):
         return 0
 
     cdef int load_names(self, Step *step) except -1:
-        """Prepare the names of the JSON rows' fields in a batch."""
-        cdef Cell *names = step.cell.children.children.children
+        """Prepare the names of the fields of JSON rows for a batch."""
+        cdef ColumnView *names = step.column.children.children.children
         cdef set left_out = self.left_out[step.left_out]
         cdef list texts = []
         cdef Py_ssize_t i, size
@@ -110,14 +109,14 @@ cdef class Steps(Columns):
         return 0
 
     cdef void check_rows(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-        """Check the rows ``first`` to ``last - 1``; end the batch before the first damaged row."""
+        """Check the rows in ``range(first, last)``; end the batch before the first damaged row."""
         cdef Py_ssize_t i, sound
         for i in range(self.n_columns + (self.document is not NULL)):
             sound = find_damage(&self.columns[i], first, last)
             if sound < last:
                 last = self.columns[i].length = self.root.length = sound
 
-    cdef Cell *damaged(self) noexcept:
+    cdef ColumnView *damaged(self) noexcept:
         """Return the column with the first damaged value."""
         cdef Py_ssize_t i
         for i in range(self.n_columns + (self.document is not NULL) if self.named else 0):
@@ -148,15 +147,15 @@ cdef class Steps(Columns):
                 self.set_parts(step, what)
             elif kind == STEP_FIELDS:
                 field, left_out = what
-                step.cell, step.values = self.fields, self.values_of(field)
+                step.column, step.values = self.fields, self.values_of(field)
                 step.absent = isinstance(field, Absent)
                 step.left_out = len(self.left_out)
                 self.left_out.append(left_out)
             elif pair:
                 i, field = what
-                step.cell = self.pair_of(i, field)
+                step.column = self.pair_of(i, field)
             elif kind != STEP_COPY:
-                step.cell = self.cell_of(what)
+                step.column = self.column_of(what)
         name = arguments[0]
         command.checked = all([isinstance(part, bytes) for part in name]) and (
             not has_refused_subcommand(b"".join(name))
@@ -190,10 +189,10 @@ cdef class Steps(Columns):
         return 0
 
     cdef list plan_steps(self, arguments):
-        """Return the steps of a command.
+        """Return the steps of a command, as tuples (kind, text, n, pair, what).
 
         Returns:
-            Tuples of the step's kind, the constant text, the number of arguments in this text,
+            For each step: the StepKind, the constant text, the number of arguments in this text,
             whether the step is a field-value pair, and what to write after the text.
         """
         cdef list steps = []
@@ -215,7 +214,8 @@ cdef class Steps(Columns):
                         left_out.update([str(part.key).encode() for part in first.left_out])
                     steps.append((STEP_FIELDS, before, n, False, (first, left_out)))
                     before, n = b"", 0
-                for i in self.unnamed(used, first):
+                others = [i for i in range(self.first_own, self.n_columns) if i not in used]
+                for i in self.distinct(others, first):
                     if self.skips_pairs and n:
                         steps.append((STEP_COPY, before, n, False, None))
                         before, n = b"", 0
@@ -243,7 +243,7 @@ cdef class Steps(Columns):
                 step.parts[step.n_parts].text = self.keep_text(part)
                 step.parts[step.n_parts].size = len(part)
             else:
-                step.parts[step.n_parts].cell = self.cell_of(part)
+                step.parts[step.n_parts].column = self.column_of(part)
             step.n_parts += 1
         return 0
 

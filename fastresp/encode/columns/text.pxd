@@ -1,14 +1,14 @@
-from .cell cimport Cell
+from .column_view cimport ColumnView
 
 cdef enum:
     VALUE_MARK = 0xFF       # the first byte of a JSON value that is not a string: see VALUE
 
 cdef bytes VALUE
 
-cdef int make_plain(Cell *cell, str kind, bytes extension) except -1
-cdef const char *text_of_any(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
+cdef int make_plain(ColumnView *column, str kind, bytes extension) except -1
+cdef const char *text_of_any(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
 cdef const char *json_value(
-    Cell *cell, Py_ssize_t i, Py_ssize_t *n, bint *marked
+    ColumnView *column, Py_ssize_t i, Py_ssize_t *n, bint *marked
 ) noexcept nogil
 
 
@@ -20,9 +20,9 @@ cdef struct JsonKey:
 
 
 cdef const JsonKey *find_duplicate(JsonKey *keys, Py_ssize_t n, const char *base) noexcept nogil
-cdef Cell *find_invalid_field(Cell *cell, Py_ssize_t i) noexcept nogil
-cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
-cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
+cdef ColumnView *find_invalid_field(ColumnView *column, Py_ssize_t i) noexcept nogil
+cdef const char *text_of_json(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
+cdef const char *text_of_nested(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
 
 
 cdef inline Py_ssize_t character_size(const char *text, Py_ssize_t n) noexcept nogil:
@@ -44,3 +44,13 @@ cdef inline Py_ssize_t character_size(const char *text, Py_ssize_t n) noexcept n
         if <unsigned char>text[k] >> 6 != 2:
             return 0
     return size
+
+
+cdef inline bint is_utf8(const char *text, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t at = 0, size
+    while at < n:
+        size = character_size(text + at, n - at)
+        if size == 0:
+            return False
+        at += size
+    return True

@@ -7,7 +7,7 @@ from libc.string cimport memcmp
 
 from ...resp.numbers_and_times cimport put_double, put_half, put_single
 from ...resp.buffer cimport Out, cut, own_size, put_copy, put_digits, put_signed, reserve
-from .cell cimport (
+from .column_view cimport (
     BAD_INDEX,
     DAMAGED,
     KIND_BOOL,
@@ -28,7 +28,7 @@ from .cell cimport (
     NO_MEMORY,
     NULL_KEY,
     SAME_KEY,
-    Cell,
+    ColumnView,
     is_null,
     number_in,
     resolve,
@@ -47,148 +47,148 @@ cdef const char *EMPTY = b""        # NULL would mean null
 cdef bytes VALUE = b"fastresp.value"
 
 
-cdef int make_plain(Cell *cell, str kind, bytes extension) except -1:
-    """Set a cell to write booleans, strings, bytes, nulls, or numbers that are not decimals."""
-    cell.kind = KIND_NUMBER
+cdef int make_plain(ColumnView *column, str kind, bytes extension) except -1:
+    """Set a column to write booleans, strings, bytes, nulls, or numbers that are not decimals."""
+    column.kind = KIND_NUMBER
     if kind == "n":
-        cell.text, cell.kind = text_of_null, KIND_NULL
+        column.text, column.kind = text_of_null, KIND_NULL
     elif kind == "b":
-        cell.text, cell.kind = text_of_bool, KIND_BOOL
+        column.text, column.kind = text_of_bool, KIND_BOOL
     elif kind == "c":
-        cell.write = write_int8
+        column.write = write_int8
     elif kind == "C":
-        cell.write = write_uint8
+        column.write = write_uint8
     elif kind == "s":
-        cell.write = write_int16
+        column.write = write_int16
     elif kind == "S":
-        cell.write = write_uint16
+        column.write = write_uint16
     elif kind == "i":
-        cell.write = write_int32
+        column.write = write_int32
     elif kind == "I":
-        cell.write = write_uint32
+        column.write = write_uint32
     elif kind == "l":
-        cell.write = write_int64
+        column.write = write_int64
     elif kind == "L":
-        cell.write = write_uint64
+        column.write = write_uint64
     elif kind in ("e", "f", "g"):
-        cell.kind = KIND_FLOAT
-        cell.write = (
+        column.kind = KIND_FLOAT
+        column.write = (
             write_half if kind == "e" else write_single if kind == "f" else write_double
         )
-        cell.width = 2 if kind == "e" else 4 if kind == "f" else 8
+        column.width = 2 if kind == "e" else 4 if kind == "f" else 8
     else:
-        choose_string(cell, kind)
+        choose_string(column, kind)
     if extension == b"arrow.uuid":
-        cell.write, cell.kind, cell.zero_copy = write_uuid, KIND_TEXT, False
+        column.write, column.kind, column.zero_copy = write_uuid, KIND_TEXT, False
     elif extension == b"arrow.bool8":
-        cell.text, cell.kind, cell.write = text_of_bool8, KIND_BOOL, NULL
+        column.text, column.kind, column.write = text_of_bool8, KIND_BOOL, NULL
     elif extension == VALUE:
-        cell.text, cell.kind, cell.plain = text_of_value, KIND_VALUE, False
+        column.text, column.kind, column.plain = text_of_value, KIND_VALUE, False
     elif extension == b"arrow.json":
-        cell.kind = KIND_NUMBER     # already JSON
+        column.kind = KIND_NUMBER     # already JSON
     return 0
 
 
-cdef int choose_string(Cell *cell, str kind) except -1:
-    cell.zero_copy = True
-    cell.kind = KIND_TEXT if kind in ("u", "U", "vu") else KIND_BYTES
+cdef int choose_string(ColumnView *column, str kind) except -1:
+    column.zero_copy = True
+    column.kind = KIND_TEXT if kind in ("u", "U", "vu") else KIND_BYTES
     if kind in ("u", "z"):
-        cell.text = text_of_string
-        cell.plain = True
+        column.text = text_of_string
+        column.plain = True
     elif kind in ("U", "Z"):
-        cell.text = text_of_large_string
+        column.text = text_of_large_string
     elif kind in ("vu", "vz"):
-        cell.text = text_of_view
+        column.text = text_of_view
     elif kind.startswith("w:"):
-        cell.text = text_of_fixed
-        cell.width = number_in(kind[2:])
-        if cell.width < 0:
-            cell.kind, cell.text = KIND_NONE, NULL
+        column.text = text_of_fixed
+        column.width = number_in(kind[2:])
+        if column.width < 0:
+            column.kind, column.text = KIND_NONE, NULL
     else:
-        cell.kind = KIND_NONE
+        column.kind = KIND_NONE
     return 0
 
 
-cdef const char *text_of_null(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+cdef const char *text_of_null(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     n[0] = IS_NULL
     return NULL
 
 
-cdef const char *text_of_bool(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    cdef Py_ssize_t at = cell.offset + i
+cdef const char *text_of_bool(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    cdef Py_ssize_t at = column.offset + i
     n[0] = 1
-    return &BOOLS[(<const uint8_t *>cell.values)[at >> 3] >> (at & 7) & 1]
+    return &BOOLS[(<const uint8_t *>column.values)[at >> 3] >> (at & 7) & 1]
 
 
-cdef char *write_int8(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    return put_signed(p, (<const int8_t *>cell.values)[cell.offset + i])
+cdef char *write_int8(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    return put_signed(p, (<const int8_t *>column.values)[column.offset + i])
 
 
-cdef char *write_int16(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    return put_signed(p, (<const int16_t *>cell.values)[cell.offset + i])
+cdef char *write_int16(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    return put_signed(p, (<const int16_t *>column.values)[column.offset + i])
 
 
-cdef char *write_int32(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    return put_signed(p, (<const int32_t *>cell.values)[cell.offset + i])
+cdef char *write_int32(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    return put_signed(p, (<const int32_t *>column.values)[column.offset + i])
 
 
-cdef char *write_int64(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    return put_signed(p, (<const int64_t *>cell.values)[cell.offset + i])
+cdef char *write_int64(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    return put_signed(p, (<const int64_t *>column.values)[column.offset + i])
 
 
-cdef char *write_uint8(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    return put_digits(p, (<const uint8_t *>cell.values)[cell.offset + i])
+cdef char *write_uint8(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    return put_digits(p, (<const uint8_t *>column.values)[column.offset + i])
 
 
-cdef char *write_uint16(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    return put_digits(p, (<const uint16_t *>cell.values)[cell.offset + i])
+cdef char *write_uint16(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    return put_digits(p, (<const uint16_t *>column.values)[column.offset + i])
 
 
-cdef char *write_uint32(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    return put_digits(p, (<const uint32_t *>cell.values)[cell.offset + i])
+cdef char *write_uint32(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    return put_digits(p, (<const uint32_t *>column.values)[column.offset + i])
 
 
-cdef char *write_uint64(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    return put_digits(p, (<const uint64_t *>cell.values)[cell.offset + i])
+cdef char *write_uint64(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    return put_digits(p, (<const uint64_t *>column.values)[column.offset + i])
 
 
-cdef char *write_half(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    cdef uint16_t bits = (<const uint16_t *>cell.values)[cell.offset + i]
+cdef char *write_half(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    cdef uint16_t bits = (<const uint16_t *>column.values)[column.offset + i]
     return put_half(p, bits)
 
 
-cdef char *write_single(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    cdef float number = (<const float *>cell.values)[cell.offset + i]
+cdef char *write_single(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    cdef float number = (<const float *>column.values)[column.offset + i]
     return put_single(p, number)
 
 
-cdef char *write_double(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    cdef double number = (<const double *>cell.values)[cell.offset + i]
+cdef char *write_double(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
+    cdef double number = (<const double *>column.values)[column.offset + i]
     return put_double(p, number)
 
 
-cdef const char *text_of_string(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    return value(cell, i, n)        # value() handles this type inline
+cdef const char *text_of_string(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    return value(column, i, n)        # value() handles this type inline
 
 
-cdef const char *text_of_value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+cdef const char *text_of_value(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     """Return a JSON value as one argument, with booleans as 1 or 0."""
     cdef bint marked
-    cdef const char *text = json_value(cell, i, n, &marked)
+    cdef const char *text = json_value(column, i, n, &marked)
     if marked and n[0] and (text[0] == c'{' or text[0] == c'['):
         n[0] = NOT_ONE_ARGUMENT
         return NULL
     return one_or_zero(text, n) if marked else text
 
 
-cdef const char *text_of_any(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return a JSON value of ``cell.target``: objects and lists as JSON, booleans as 1 or 0."""
+cdef const char *text_of_any(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    """Return a JSON value of ``column.target``: objects and lists as JSON, booleans as 1 or 0."""
     cdef bint marked
     cdef const char *text
-    if is_null(cell.target, i):
+    if is_null(column.target, i):
         n[0] = IS_NULL
         return NULL
-    text = json_value(cell.target, i, n, &marked)
+    text = json_value(column.target, i, n, &marked)
     return one_or_zero(text, n) if marked else text
 
 
@@ -201,11 +201,11 @@ cdef inline const char *one_or_zero(const char *text, Py_ssize_t *n) noexcept no
 
 
 cdef const char *json_value(
-    Cell *cell, Py_ssize_t i, Py_ssize_t *n, bint *marked
+    ColumnView *column, Py_ssize_t i, Py_ssize_t *n, bint *marked
 ) noexcept nogil:
     """Return a JSON value without VALUE_MARK; ``marked`` receives whether it had VALUE_MARK."""
-    cdef const int32_t *offsets = <const int32_t *>cell.values + cell.offset + i
-    cdef const char *text = cell.bytes + offsets[0]
+    cdef const int32_t *offsets = <const int32_t *>column.values + column.offset + i
+    cdef const char *text = column.bytes + offsets[0]
     n[0] = offsets[1] - offsets[0]
     marked[0] = n[0] > 0 and <unsigned char>text[0] == VALUE_MARK
     if marked[0]:
@@ -214,34 +214,38 @@ cdef const char *json_value(
     return text
 
 
-cdef const char *text_of_large_string(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    cdef const int64_t *offsets = <const int64_t *>cell.values + cell.offset + i
+cdef const char *text_of_large_string(
+    ColumnView *column, Py_ssize_t i, Py_ssize_t *n
+) noexcept nogil:
+    cdef const int64_t *offsets = <const int64_t *>column.values + column.offset + i
     n[0] = offsets[1] - offsets[0]
-    return cell.bytes + offsets[0]
+    return column.bytes + offsets[0]
 
 
-cdef const char *text_of_view(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return the text of a view: up to 12 bytes are in the view; a longer text is in a buffer."""
-    cdef const uint32_t *view = <const uint32_t *>cell.values + 4 * (cell.offset + i)
+cdef const char *text_of_view(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    """Return the string of a view: up to 12 bytes are in the view, a longer string in a buffer."""
+    cdef const uint32_t *view = <const uint32_t *>column.values + 4 * (column.offset + i)
     cdef int64_t size = view[0]
     n[0] = size
     if size <= 12:
         return <const char *>&view[1]
     # The offset is read as unsigned, so that a negative offset is far beyond the buffer's end.
-    if view[2] < cell.n_variadic and size + view[3] <= cell.sizes[view[2]]:
-        return cell.variadic[view[2]] + view[3]
+    if view[2] < column.n_variadic and size + view[3] <= column.sizes[view[2]]:
+        return column.variadic[view[2]] + view[3]
     n[0] = DAMAGED
     return NULL
 
 
-cdef const char *text_of_fixed(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    n[0] = cell.width
-    return <const char *>cell.values + (cell.offset + i) * cell.width if cell.width else EMPTY
+cdef const char *text_of_fixed(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    n[0] = column.width
+    if column.width == 0:
+        return EMPTY
+    return <const char *>column.values + (column.offset + i) * column.width
 
 
-cdef char *write_uuid(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+cdef char *write_uuid(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
     """Write 16 bytes as str(uuid.UUID) does."""
-    cdef const uint8_t *number = <const uint8_t *>cell.values + (cell.offset + i) * 16
+    cdef const uint8_t *number = <const uint8_t *>column.values + (column.offset + i) * 16
     cdef int k
     for k in range(16):
         if k == 4 or k == 6 or k == 8 or k == 10:
@@ -253,9 +257,9 @@ cdef char *write_uuid(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
     return p
 
 
-cdef const char *text_of_bool8(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+cdef const char *text_of_bool8(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     n[0] = 1
-    return &BOOLS[(<const int8_t *>cell.values)[cell.offset + i] != 0]
+    return &BOOLS[(<const int8_t *>column.values)[column.offset + i] != 0]
 
 
 cdef enum:
@@ -275,108 +279,97 @@ cdef int prepare() except -1:
 prepare()
 
 
-cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return a value of ``cell.target`` as JSON; a null becomes 'null'."""
-    cut(&cell.scratch, 0)
-    cdef int fault = put_json(&cell.scratch, cell.target, i, False)
+cdef const char *text_of_json(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    """Return a value of ``column.target`` as JSON; a null becomes 'null'."""
+    cut(&column.scratch, 0)
+    cdef int fault = put_json(&column.scratch, column.target, i, False)
     if fault:
         n[0] = fault
         return NULL
-    n[0] = own_size(&cell.scratch)
-    return cell.scratch.base
+    n[0] = own_size(&column.scratch)
+    return column.scratch.base
 
 
-cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return a value of ``cell.target`` as JSON, or NULL for a null."""
+cdef const char *text_of_nested(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    """Return a value of ``column.target`` as JSON, or NULL for a null."""
     cdef Py_ssize_t at = i
-    if resolve(cell.target, &at) is NULL:
+    if resolve(column.target, &at) is NULL:
         n[0] = BAD_INDEX if at < 0 else IS_NULL
         return NULL
-    return text_of_json(cell, i, n)
+    return text_of_json(column, i, n)
 
 
-cdef Cell *find_invalid_field(Cell *cell, Py_ssize_t i) noexcept nogil:
-    """Return the field of ``cell.target`` whose value can't be written, or ``cell.target``."""
+cdef ColumnView *find_invalid_field(ColumnView *column, Py_ssize_t i) noexcept nogil:
+    """Return the field of ``column.target`` whose value can't be written, or ``column.target``."""
     cdef Py_ssize_t k
-    cdef Cell *field
-    for k in range(cell.target.n_children if cell.target.kind == KIND_STRUCT else 0):
-        field = &cell.target.children[k]
-        cut(&cell.scratch, 0)
-        if not field.hidden and put_json(&cell.scratch, field, i, False):
+    cdef ColumnView *field
+    for k in range(column.target.n_children if column.target.kind == KIND_STRUCT else 0):
+        field = &column.target.children[k]
+        cut(&column.scratch, 0)
+        if not field.hidden and put_json(&column.scratch, field, i, False):
             return field
-    return cell.target
+    return column.target
 
 
-cdef int put_json(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:
+cdef int put_json(Out *out, ColumnView *column, Py_ssize_t i, bint quoted) noexcept nogil:
     """Write a value as JSON; if ``quoted`` is True, write numbers and booleans as strings."""
-    cell = resolve(cell, &i)
-    if cell is NULL:
+    column = resolve(column, &i)
+    if column is NULL:
         return BAD_INDEX if i < 0 else put(out, b"null", 4)
-    if cell.kind == KIND_LIST:
-        return put_list(out, cell, i)
-    if cell.kind == KIND_STRUCT:
-        return put_struct(out, cell, i)
-    if cell.kind == KIND_MAP:
-        return put_map(out, cell, i)
-    return put_scalar(out, cell, i, quoted)
+    if column.kind == KIND_LIST:
+        return put_list(out, column, i)
+    if column.kind == KIND_STRUCT:
+        return put_struct(out, column, i)
+    if column.kind == KIND_MAP:
+        return put_map(out, column, i)
+    return put_scalar(out, column, i, quoted)
 
 
-cdef int put_scalar(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:
+cdef int put_scalar(Out *out, ColumnView *column, Py_ssize_t i, bint quoted) noexcept nogil:
     cdef Py_ssize_t n
     cdef bint marked
     cdef const char *text
-    if cell.kind == KIND_VALUE:
-        text = json_value(cell, i, &n, &marked)
-        return put_checked(out, text, n) if marked else put_string(out, text, n)
-    text = value(cell, i, &n)
+    if column.kind == KIND_VALUE:
+        text = json_value(column, i, &n, &marked)
+        if not marked:
+            return put_string(out, text, n)
+        return put(out, text, n) if is_utf8(text, n) else NOT_UTF8
+    text = value(column, i, &n)
     if text is NULL:
         return <int>n
-    if cell.kind == KIND_BOOL:
+    if column.kind == KIND_BOOL:
         if text[0] == c'1':
             text, n = b"true", 4
         else:
             text, n = b"false", 5
-    elif cell.kind == KIND_FLOAT:
+    elif column.kind == KIND_FLOAT:
         # inf, -inf and nan end in a letter, which is above '9'.
         if text[n - 1] > c'9':
             return NOT_FINITE
-    elif cell.kind != KIND_NUMBER:
+    elif column.kind != KIND_NUMBER:
         return put_string(out, text, n)
-    if not quoted:
-        return put(out, text, n)
-    return put_string(out, text, n)
+    return put_string(out, text, n) if quoted else put(out, text, n)
 
 
-cdef int put_checked(Out *out, const char *text, Py_ssize_t n) noexcept nogil:
-    """Write JSON text after checking that it is UTF-8."""
-    cdef Py_ssize_t at = 0, step
-    while at < n:
-        step = character_size(text + at, n - at)
-        if step == 0:
-            return NOT_UTF8
-        at += step
-    return put(out, text, n)
-
-
-cdef int put_list(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
+cdef int put_list(Out *out, ColumnView *column, Py_ssize_t i) noexcept nogil:
     cdef Py_ssize_t start, end, at
     cdef int fault = put(out, b"[", 1)
-    span(cell, i, &start, &end)
+    span(column, i, &start, &end)
     for at in range(start, end):
         fault = fault or (put(out, b",", 1) if at > start else 0)
-        fault = fault or put_json(out, &cell.children[0], at, False)
+        fault = fault or put_json(out, &column.children[0], at, False)
         if fault:
             return fault
     return fault or put(out, b"]", 1)
 
 
-cdef int put_struct(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
+cdef int put_struct(Out *out, ColumnView *column, Py_ssize_t i) noexcept nogil:
     cdef Py_ssize_t k
     cdef int fault = put(out, b"{", 1)
     cdef bint first = True
-    cdef Cell *field
-    for k in range(cell.n_children):
-        field = &cell.children[k]
+    cdef ColumnView *field
+    for k in range(column.n_children):
+        field = &column.children[k]
         if field.hidden:
             continue
         fault = fault or (0 if first else put(out, b",", 1))
@@ -389,14 +382,14 @@ cdef int put_struct(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
     return fault or put(out, b"}", 1)
 
 
-cdef int put_map(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
+cdef int put_map(Out *out, ColumnView *column, Py_ssize_t i) noexcept nogil:
     """Write a map, which Arrow stores as a list of structs with two fields, as a JSON object."""
     cdef Py_ssize_t start, end, at, key
     cdef JsonKey *keys
     cdef int fault = put(out, b"{", 1)
-    cdef Cell *names = &cell.children[0].children[0]
-    cdef Cell *values = &cell.children[0].children[1]
-    span(cell, i, &start, &end)
+    cdef ColumnView *names = &column.children[0].children[0]
+    cdef ColumnView *values = &column.children[0].children[1]
+    span(column, i, &start, &end)
     keys = <JsonKey *>malloc((end - start + 1) * sizeof(JsonKey))
     if keys is NULL:
         return NO_MEMORY

@@ -3,7 +3,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 
 from ...resp.numbers_and_times cimport half_value
 from ...resp.buffer cimport Out
-from .arrow cimport ArrowArray
+from .arrow cimport ArrowArray, ArrowSchema
 
 cdef enum Storage:
     STORAGE_OTHER           # not a number
@@ -90,11 +90,11 @@ cdef enum Fault:
     DAMAGED = -14           # a value outside its column's memory
     SAME_KEY = -15          # a duplicate key in a map
     NOT_ONE_ARGUMENT = -16  # a JSON object or list, as one argument
-    NOT_A_TIME = -17        # a value without a time and its UTC offset
+    NOT_A_TIME = -17        # a value that is not a time with a UTC offset
 
 
 # The kinds of values, by their representation in JSON.
-cdef enum CellKind:
+cdef enum ColumnKind:
     KIND_NONE               # unknown
     KIND_NULL
     KIND_NUMBER
@@ -106,7 +106,7 @@ cdef enum CellKind:
     KIND_LIST
     KIND_STRUCT
     KIND_MAP
-    KIND_OTHER              # a reference to the values of a dictionary, of runs or of a field
+    KIND_OTHER              # refers to the values of a dictionary, of runs, or of a struct's field
 
 
 # The memory layout of values.
@@ -137,18 +137,18 @@ cdef enum:
     LONGEST = 64
 
 
-# A column or nested column: how to write a value as text, and where the values are.
-cdef struct Cell:
-    # Returns the text of a value, valid until the next call. On error, returns NULL and sets n to a
-    # Fault. Call value() instead: this function does not check the validity bitmap.
-    const char *(*text)(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
+# A column or nested column: its type, how to write a value as text, and where the values of the
+# current batch are.
+cdef struct ColumnView:
+    # Returns the text of a value, valid until the next call; on error, returns NULL and sets n to a
+    # Fault. It does not check the validity bitmap: call value() instead.
+    const char *(*text)(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
     # Writes the text at p and returns the end of the text, or NULL for a value out of range. Needs
-    # room for LONGEST bytes, more for a decimal. There is no such function if the text is in Arrow
-    # memory.
-    char *(*write)(Cell *cell, Py_ssize_t i, char *p) noexcept nogil
+    # room for LONGEST bytes, more for a decimal. NULL if the text is in Arrow memory.
+    char *(*write)(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil
     bint brief              # whether write() needs at most LONGEST bytes
     int digits              # number of digits in the length of the last written argument
-    CellKind kind
+    ColumnKind kind
     Layout layout
     Storage storage         # storage of numbers, or of a dictionary's indices
     bint json               # whether values and all nested values have a JSON form
@@ -167,78 +167,79 @@ cdef struct Cell:
     Py_ssize_t run          # index of the current run
     bint may_be_null
     # Fields for the column:
+    ArrowSchema *schema     # borrowed: the type; only valid while a template is compiled
     Py_ssize_t width        # number of bytes per value, or of items per fixed-size list
     int64_t per_second      # number of time units per second, such as 1_000 for ms
     int scale               # the scale of decimals
     Py_ssize_t vector       # number of items of the first vector; -1 before the first vector
     Zone *zone
-    Cell *children
+    ColumnView *children
     Py_ssize_t n_children
-    Cell *target            # borrowed: the cell whose values are converted, or the field of a path
-    Cell *parent            # borrowed: the struct of ``target`` if this is a path; otherwise NULL
+    ColumnView *target      # borrowed: the column to convert, or the field of a path
+    ColumnView *parent      # borrowed: the struct of ``target`` if this is a path; otherwise NULL
     bint hidden             # whether this column is not a field of the row
     char *name              # owned: UTF-8
     Py_ssize_t name_size
     Out scratch             # memory for formatted texts
 
 
-cdef Cell *allocate(Py_ssize_t n) except NULL
-cdef void destroy(Cell *cell) noexcept
-cdef int set_name(Cell *cell, bytes name) except -1
-cdef str name_of(Cell *cell)
+cdef ColumnView *allocate(Py_ssize_t n) except NULL
+cdef void destroy(ColumnView *column) noexcept
+cdef int set_name(ColumnView *column, bytes name) except -1
+cdef str name_of(ColumnView *column)
 cdef Py_ssize_t number_in(str text) except -2
-cdef int rename(Cell *cell, list names) except -1
-cdef int make_field(Cell *cell, Cell *parent, Cell *field, bytes name) except -1
-cdef void copy_properties(Cell *cell, Cell *target) noexcept
-cdef Cell *innermost(Cell *cell) noexcept nogil
-cdef Cell *follow(Cell *cell, Py_ssize_t *i) noexcept nogil
-cdef void span(Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end) noexcept nogil
-cdef const char *text_of_written(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
-cdef const char *text_of_dictionary(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
-cdef const char *text_of_run(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
+cdef int rename(ColumnView *column, list names) except -1
+cdef int make_field(ColumnView *column, ColumnView *parent, ColumnView *field, bytes name) except -1
+cdef void copy_properties(ColumnView *column, ColumnView *target) noexcept
+cdef ColumnView *innermost(ColumnView *column) noexcept nogil
+cdef ColumnView *follow(ColumnView *column, Py_ssize_t *i) noexcept nogil
+cdef void span(ColumnView *column, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end) noexcept nogil
+cdef const char *text_of_written(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
+cdef const char *text_of_dictionary(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
+cdef const char *text_of_run(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
 
 
-cdef inline const char *value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+cdef inline const char *value(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     """Return the text of a value, with its size in n; on error NULL, with a Fault in n."""
     cdef Py_ssize_t at
     cdef const int32_t *offsets
-    if cell.validity is not NULL:
-        at = cell.offset + i
-        if not cell.validity[at >> 3] >> (at & 7) & 1:
+    if column.validity is not NULL:
+        at = column.offset + i
+        if not column.validity[at >> 3] >> (at & 7) & 1:
             n[0] = IS_NULL
             return NULL
-    if not cell.plain:
-        return cell.text(cell, i, n)
+    if not column.plain:
+        return column.text(column, i, n)
     # Inline the most common type, which saves a tenth of the time per command.
-    offsets = <const int32_t *>cell.values + cell.offset + i
+    offsets = <const int32_t *>column.values + column.offset + i
     n[0] = offsets[1] - offsets[0]
-    read_ahead(cell.bytes + offsets[0])
-    return cell.bytes + offsets[0]
+    read_ahead(column.bytes + offsets[0])
+    return column.bytes + offsets[0]
 
 
-cdef inline bint is_null(Cell *cell, Py_ssize_t i) noexcept nogil:
+cdef inline bint is_null(ColumnView *column, Py_ssize_t i) noexcept nogil:
     """Return whether the validity bitmap marks a value as null."""
-    cdef Py_ssize_t at = cell.offset + i
-    return cell.validity is not NULL and not cell.validity[at >> 3] >> (at & 7) & 1
+    cdef Py_ssize_t at = column.offset + i
+    return column.validity is not NULL and not column.validity[at >> 3] >> (at & 7) & 1
 
 
-cdef inline Cell *resolve(Cell *cell, Py_ssize_t *i) noexcept nogil:
-    """Follow dictionaries, runs and paths to a value; return the cell and the index of the value.
+cdef inline ColumnView *resolve(ColumnView *column, Py_ssize_t *i) noexcept nogil:
+    """Follow dictionaries, runs and paths to a value; return the column and the index of the value.
 
     Args:
-        i: the value's index in ``cell``; receives the index in the returned cell, or -1 if an index
-            is out of bounds.
+        i: the value's index in ``column``; receives the index in the returned column, or -1 if an
+            index is out of bounds.
 
     Returns:
         NULL if the value is null, or an index is out of bounds.
     """
-    if cell.kind == KIND_OTHER:
-        cell = follow(cell, i)
-    return NULL if cell is NULL or is_null(cell, i[0]) or cell.kind == KIND_NULL else cell
+    if column.kind == KIND_OTHER:
+        column = follow(column, i)
+    return NULL if column is NULL or is_null(column, i[0]) or column.kind == KIND_NULL else column
 
 
-cdef int bind(Cell *cell, ArrowArray *array, Py_ssize_t base) except -1
+cdef int bind(ColumnView *column, ArrowArray *array, Py_ssize_t base) except -1
 
 
-cdef void trim_damage(Cell *cell, int above) noexcept nogil
-cdef Py_ssize_t find_damage(Cell *cell, Py_ssize_t first, Py_ssize_t last) noexcept nogil
+cdef void trim_damage(ColumnView *column, int above) noexcept nogil
+cdef Py_ssize_t find_damage(ColumnView *column, Py_ssize_t first, Py_ssize_t last) noexcept nogil
