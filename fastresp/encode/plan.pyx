@@ -9,42 +9,16 @@ from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 from ..resp.buffer cimport (
-    append,
-    end_command,
-    end_header,
-    make_room,
-    open_header,
-    own_size,
-    put_crlf,
-    take_back,
+    append, end_command, end_header, make_room, open_header, own_size, put_crlf, take_back,
 )
 from ..resp.values cimport (
-    NULLS_ERROR,
-    NULLS_SKIP,
-    bulk_string,
-    check_command,
-    command_header,
-    has_refused_subcommand,
-    is_null,
-    put_argument,
-    put_simple,
-    put_value,
+    NULLS_ERROR, NULLS_SKIP, bulk_string, check_command, command_header, has_refused_subcommand,
+    is_null, put_argument, put_simple, put_value,
 )
 from ..resp.numbers_and_times cimport put_vector, width_of
 from .fields cimport (
-    NESTED,
-    ROW_DICT,
-    ROW_MAPPING,
-    ROW_SEQUENCE,
-    Absent,
-    Field,
-    Items,
-    Pairs,
-    Row,
-    FieldReader,
-    as_json,
-    as_milliseconds,
-    peek,
+    NESTED, ROW_DICT, ROW_MAPPING, ROW_SEQUENCE, Absent, Field, FieldReader, Items, Pairs, Row,
+    as_json, as_milliseconds, peek,
 )
 
 from collections.abc import Mapping

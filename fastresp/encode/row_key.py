@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from itertools import chain, takewhile
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -13,11 +13,10 @@ from ..resp.commands import POSITIONS
 from ..resp.split import arguments as arguments_of
 from .fields import Field, Items, Pairs, Row
 from .plan import Plan
-from .template import Template
+from .template import Command, Template, fixed_text
 
 __all__ = ["RowKeys", "key_probe", "split_short"]
 
-Commands: TypeAlias = Sequence[Sequence[Sequence[bytes | Field]]]
 Arguments: TypeAlias = tuple[bytes, ...]
 
 # Limit for the search: larger commands are not parsed for the key of their row.
@@ -133,12 +132,12 @@ def split_short(command: bytes) -> Arguments:
     return arguments_of(command) if len(command) <= MAX_BYTES else ()
 
 
-def _positions(commands: Commands) -> list[KeyPosition]:
+def _positions(commands: Iterable[Command]) -> list[KeyPosition]:
     """Return the placeholders in keys, except for placeholders that may contain passwords."""
     hidden: set[Hashable] = set()
     for name, *arguments in commands:
-        fixed = b"".join(part for part in name if isinstance(part, bytes))
-        if holds_passwords(fixed) or any(isinstance(part, Field) for part in name):
+        fixed = fixed_text(name)
+        if not fixed or holds_passwords(fixed):
             fields = [part for each in arguments for part in each if isinstance(part, Field)]
             if any(isinstance(field, Pairs | Row) for field in fields):
                 return []
@@ -147,9 +146,9 @@ def _positions(commands: Commands) -> list[KeyPosition]:
     return [position for position in found if position.field.key not in hidden]
 
 
-def _position(command: Sequence[Sequence[bytes | Field]]) -> KeyPosition | None:
-    name = b"".join(part for part in command[0] if isinstance(part, bytes))
-    if len(name) == 0 or holds_passwords(name) or any(isinstance(p, Field) for p in command[0]):
+def _position(command: Command) -> KeyPosition | None:
+    name = fixed_text(command[0])
+    if not name or holds_passwords(name):
         return None
     known = POSITIONS.get(name.upper())
     # Commands of modules, such as JSON.SET, have their key first.

@@ -10,12 +10,7 @@ from ..outcome.tracebacks import public
 from ..resp.split import arguments
 from ..resp.values import pack
 from .fields import Items, Pairs
-from .template import (
-    BLANKS,
-    Scripts,
-    Template,
-    part_of_command,
-)
+from .template import BLANKS, Scripts, Template, part_of_command
 
 __all__ = [
     "ForgottenScripts", "Script", "is_forgotten", "loading_of", "resending_of", "script_of",

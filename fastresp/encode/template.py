@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from string import hexdigits
 from types import MappingProxyType
 from typing import Any, Self, TypeAlias
 
@@ -17,23 +18,13 @@ from ..outcome.messages import LINE_SHOWN, Hint, Message, shortened
 from ..outcome.tracebacks import public
 from ..resp.commands import ZADD_OPTIONS
 from ..resp.values import pack
-from .fields import (
-    Absent,
-    Field,
-    Items,
-    Pairs,
-    Row,
-)
+from .fields import Absent, Field, Items, Pairs, Row
 from .plan import Plan
 
 __all__ = [
-    "Scripts",
-    "Template",
-    "TemplateLike",
-    "as_template",
+    "Scripts", "Template", "TemplateLike", "as_template", "check_creating", "fixed_text",
     "part_of_command",
-    "check_creating",
-]
+]  # fmt: skip
 
 # Texts of Lua scripts by their SHA1 in hexadecimal.
 Scripts: TypeAlias = Mapping[bytes, bytes]
@@ -49,6 +40,7 @@ BLANKS = " \t\r\v\f"
 SUFFIX = re.compile(r"\.\w+\Z")
 # The escapes of redis-cli inside double quotes, besides \xHH.
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "a": "\a"}
+HEXDIGITS = frozenset(hexdigits)
 # A placeholder; a name in double quotes may contain braces. A group in (?=...) followed by \1 is
 # matched without backtracking. So is "*+", which can miss matches (gh-106052) before Python 3.11.5
 # (Debian 12 has 3.11.2).
@@ -60,7 +52,8 @@ IN_LIST = re.compile(r' *(?:"([^"]*)"|([^,!]*?)) *(?=[,!]|$)')
 CREATING = ("HSET", "HMSET", "RPUSH", "LPUSH", "SADD", "ZADD")
 EXPIRING = ("EXPIRE", "PEXPIRE")
 
-Argument = Sequence["bytes | Field"]
+Argument: TypeAlias = Sequence[bytes | Field]
+Command: TypeAlias = Sequence[Argument]
 
 
 @public
@@ -120,7 +113,7 @@ class Template(Plan):
             parser = _Parser(text, len(text) - len(each), last=index + 1 >= len(texts))
             commands += parser.commands()
         self.scripts: Scripts = known
-        if known and any(_text(command[0]).upper() == b"MULTI" for command in commands):
+        if known and any(fixed_text(command[0]).upper() == b"MULTI" for command in commands):
             raise TemplateError(
                 "a script can't be resent within MULTI and EXEC if the server has forgotten it; do "
                 "everything in the script, which is a transaction by itself",
@@ -143,14 +136,14 @@ class Template(Plan):
         Raises:
             TemplateError: the template has no such HSET.
         """
-        commands: list[Sequence[Sequence[bytes | Field]]] = []
+        commands: list[Command] = []
         for command in self.commands:
             commands.append(command)
             fields = [part for parts in command for part in parts if isinstance(part, Field)]
             pairs = [field for field in fields if isinstance(field, Pairs)]
-            if pairs and _text(command[0]).upper() in (b"HSET", b"HMSET"):
+            if pairs and fixed_text(command[0]).upper() in (b"HSET", b"HMSET"):
                 named = [field for field in fields if not isinstance(field, Pairs | Row)]
-                texts = [_text(argument) for argument in command[2::2]]
+                texts = [fixed_text(argument) for argument in command[2::2]]
                 named += [Field(text.decode(errors="replace")) for text in texts if text]
                 commands.append(((b"HDEL",), command[1], (Absent(pairs[0], named),)))
         if len(commands) == len(self.commands):
@@ -158,24 +151,25 @@ class Template(Plan):
                 "deletes fields that are null, so it needs a command such as HSET user:{id} {**}"
             )
             raise TemplateError(Message(Hint("nulls", "delete"), " ", message), self.text, 0)
-        other = Template(self)
-        Plan.__init__(other, self.text, commands)
-        return other
+        return self._with(commands)
 
     def self_contained(self) -> Template:
         """Return a copy with EVAL and whole scripts in place of EVALSHA, for any server."""
-        commands: list[Sequence[Sequence[bytes | Field]]] = []
+        commands: list[Command] = []
         for command in self.commands:
-            name, sha1 = (*map(_text, command[:2]), b"")[:2]
+            name, sha1 = (*map(fixed_text, command[:2]), b"")[:2]
             script = self.scripts.get(sha1) if name == b"EVALSHA" else None
-            evaluated = command if script is None else ((b"EVAL",), (script,), *command[2:])
-            commands.append(evaluated)
+            commands.append(command if script is None else ((b"EVAL",), (script,), *command[2:]))
+        return self._with(commands)
+
+    def _with(self, commands: Iterable[Command]) -> Template:
+        """Return a copy with other commands."""
         other = Template(self)
         Plan.__init__(other, self.text, commands)
         return other
 
 
-def _text(argument: Sequence[bytes | Field]) -> bytes:
+def fixed_text(argument: Argument) -> bytes:
     """Return an argument without placeholders; empty if it has placeholders."""
     parts = [part for part in argument if isinstance(part, bytes)]
     return b"".join(parts) if len(parts) == len(argument) else b""
@@ -327,9 +321,8 @@ class _Parser:
         try:
             return character.encode()
         except UnicodeEncodeError:
-            raise self.error(
-                "this character is a lone surrogate, which UTF-8 can't encode"
-            ) from None
+            message = "this character is a lone surrogate, which UTF-8 can't encode"
+            raise self.error(message) from None
 
     def escape(self, quote: str) -> bytes:
         """Parse an escape as redis-cli does; set ``at`` to the last character of the escape."""
@@ -340,11 +333,7 @@ class _Parser:
             self.at += 1
             return b"'"
         digits = self.text[self.at + 2 : self.at + 4]
-        if (
-            following == "x"
-            and len(digits) == 2
-            and all(c in "0123456789abcdefABCDEF" for c in digits)
-        ):
+        if following == "x" and len(digits) == 2 and set(digits) <= HEXDIGITS:
             self.at += 3
             return bytes([int(digits, 16)])
         self.at += 1
@@ -449,18 +438,17 @@ def check_creating(template: Template | None, *, file: bool = False) -> None:
     first = template.commands[0]
     if len(first) < 3 or any(isinstance(part, (Items, Pairs)) for part in first[1]):
         raise _error(template, 0, f"{names[0]} needs one key, followed by items")
-    if names[0] == "ZADD" and _text(first[2]).upper() in ZADD_OPTIONS:
+    if names[0] == "ZADD" and fixed_text(first[2]).upper() in ZADD_OPTIONS:
         raise _error(template, 0, f"{what} can't use options of ZADD; it creates new keys")
     if len(names) == 2 and (
         len(template.commands[1]) != 3
-        or list(map(_shape, template.commands[1][1])) != list(map(_shape, first[1]))
+        or [*map(_shape, template.commands[1][1])] != [*map(_shape, first[1])]
     ):
-        message = f"{names[1]} must have the key of {names[0]}, and one number"
-        raise _error(template, 1, message)
+        raise _error(template, 1, f"{names[1]} must have the key of {names[0]}, and one number")
 
 
 def _name(command: Sequence[Argument]) -> str:
-    return _text(command[0]).decode(errors="replace").upper()
+    return fixed_text(command[0]).decode(errors="replace").upper()
 
 
 def _shape(part: bytes | Field) -> object:
@@ -474,7 +462,7 @@ def _error(template: Template, index: int, message: str) -> TemplateError:
     """Return an error with a caret under the command at an index."""
     text, at = template.text, 0
     for command in template.commands[: index + 1]:
-        name = _text(command[0]).decode(errors="replace")
+        name = fixed_text(command[0]).decode(errors="replace")
         found = text.find(name, at)
         at = found if found >= 0 else at
         begin, at = at, at + len(name)

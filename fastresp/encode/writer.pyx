@@ -29,10 +29,6 @@ cdef class ChunkWriter:
 
     Args:
         chunk_bytes: a chunk ends with the row that reaches this size.
-
-    Attributes:
-        commands: the number of whole commands written so far.
-        max_bulk_bytes: larger arguments are refused; None for no limit.
     """
 
     def __cinit__(self, *args, Py_ssize_t chunk_bytes=CHUNK_BYTES, **kwargs):

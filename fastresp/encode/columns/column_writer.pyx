@@ -11,24 +11,9 @@ from ..plan cimport n_deletes
 from ..writer cimport ChunkWriter
 from .arrow cimport ArrowStream, Batch
 from .column_view cimport (
-    ARGUMENT_TOO_LARGE,
-    BAD_INDEX,
-    DAMAGED,
-    IS_NOT_ALLOWED,
-    IS_NULL_ROW,
-    NOT_A_TIME,
-    NOT_FINITE,
-    NOT_ONE_ARGUMENT,
-    NOT_UTF8,
-    NO_MEMORY,
-    NULL_INSIDE,
-    NULL_KEY,
-    OTHER_LENGTH,
-    OUT_OF_RANGE,
-    SAME_KEY,
-    TOO_LARGE,
-    ColumnView,
-    name_of,
+    ARGUMENT_TOO_LARGE, BAD_INDEX, DAMAGED, IS_NOT_ALLOWED, IS_NULL_ROW, NOT_A_TIME, NOT_FINITE,
+    NOT_ONE_ARGUMENT, NOT_UTF8, NO_MEMORY, NULL_INSIDE, NULL_KEY, OTHER_LENGTH, OUT_OF_RANGE,
+    SAME_KEY, TOO_LARGE, ColumnView, name_of,
 )
 from .rows cimport WriteState, put_rows
 from .steps cimport Steps

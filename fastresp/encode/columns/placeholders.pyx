@@ -10,41 +10,12 @@ from ...resp.numbers_and_times cimport half_of, width_of
 from ...resp.buffer cimport reserve
 from .arrow cimport ArrowSchema, Schema
 from .arrow_types cimport (
-    DOCUMENT,
-    build,
-    extension_name,
-    is_fields,
-    set_json,
-    text_of_milliseconds,
-    type_name,
+    DOCUMENT, build, extension_name, is_fields, set_json, text_of_milliseconds, type_name,
 )
 from .column_view cimport (
-    BAD_INDEX,
-    KIND_FLOAT,
-    KIND_LIST,
-    KIND_MAP,
-    KIND_NONE,
-    KIND_OTHER,
-    KIND_STRUCT,
-    KIND_VALUE,
-    IS_NULL,
-    NO_MEMORY,
-    NULL_INSIDE,
-    OTHER_LENGTH,
-    STORAGE_OTHER,
-    TOO_LARGE,
-    ColumnView,
-    Storage,
-    allocate,
-    destroy,
-    innermost,
-    is_null,
-    make_field,
-    name_of,
-    number_at,
-    rename,
-    resolve,
-    span,
+    BAD_INDEX, IS_NULL, KIND_FLOAT, KIND_LIST, KIND_MAP, KIND_NONE, KIND_OTHER, KIND_STRUCT,
+    KIND_VALUE, NO_MEMORY, NULL_INSIDE, OTHER_LENGTH, STORAGE_OTHER, TOO_LARGE, ColumnView, Storage,
+    allocate, destroy, innermost, is_null, make_field, name_of, number_at, rename, resolve, span,
 )
 from .text cimport text_of_any, text_of_json, text_of_nested
 

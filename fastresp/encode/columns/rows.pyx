@@ -6,48 +6,17 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t
 
 from ...resp.buffer cimport (
-    Out,
-    close_header,
-    cut,
-    fill_bulk,
-    prefetch,
-    put_bulk,
-    put_copy,
-    put_crlf,
-    put_header,
+    Out, close_header, cut, fill_bulk, prefetch, put_bulk, put_copy, put_crlf, put_header,
     put_reference,
 )
 from ...resp.values cimport NULLS_EMPTY, NULLS_ERROR, NULLS_SKIP, Nulls, check_command
 from .column_view cimport (
-    ARGUMENT_TOO_LARGE,
-    BAD_INDEX,
-    KIND_MAP,
-    KIND_STRUCT,
-    IS_NOT_ALLOWED,
-    IS_NULL,
-    IS_NULL_ROW,
-    NO_MEMORY,
-    NULL_KEY,
-    RAISED,
-    ColumnView,
-    is_null,
-    resolve,
-    span,
-    value,
+    ARGUMENT_TOO_LARGE, BAD_INDEX, IS_NOT_ALLOWED, IS_NULL, IS_NULL_ROW, KIND_MAP, KIND_STRUCT,
+    NO_MEMORY, NULL_KEY, RAISED, ColumnView, is_null, resolve, span, value,
 )
 from .steps cimport (
-    SHORT_BYTES,
-    STEP_COPY,
-    STEP_FIELDS,
-    STEP_ITEMS,
-    STEP_JOINED,
-    STEP_NAME,
-    STEP_VALUE,
-    CommandSteps,
-    FieldName,
-    ArgumentPart,
-    Step,
-    Steps,
+    SHORT_BYTES, STEP_COPY, STEP_FIELDS, STEP_ITEMS, STEP_JOINED, STEP_NAME, STEP_VALUE,
+    ArgumentPart, CommandSteps, FieldName, Step, Steps,
 )
 from .text cimport VALUE_MARK
 

@@ -7,12 +7,7 @@ A step writes constant text and then the values of one argument or placeholder.
 from libc.stdlib cimport calloc, free, realloc
 
 from ...resp.values cimport (
-    NULLS_SKIP,
-    Nulls,
-    bulk_string,
-    command_header,
-    has_refused_subcommand,
-    of_pairs,
+    NULLS_SKIP, Nulls, bulk_string, command_header, has_refused_subcommand, of_pairs,
 )
 from .arrow cimport Batch, Schema
 from .column_view cimport ColumnView, bind, trim_damage, find_damage, value

@@ -8,32 +8,9 @@ from libc.string cimport memcmp
 from ...resp.numbers_and_times cimport put_double, put_half, put_single
 from ...resp.buffer cimport Out, cut, own_size, put_copy, put_digits, put_signed, reserve
 from .column_view cimport (
-    BAD_INDEX,
-    DAMAGED,
-    KIND_BOOL,
-    KIND_BYTES,
-    KIND_FLOAT,
-    KIND_LIST,
-    KIND_MAP,
-    KIND_NONE,
-    KIND_NULL,
-    KIND_NUMBER,
-    KIND_STRUCT,
-    KIND_TEXT,
-    KIND_VALUE,
-    IS_NULL,
-    NOT_FINITE,
-    NOT_ONE_ARGUMENT,
-    NOT_UTF8,
-    NO_MEMORY,
-    NULL_KEY,
-    SAME_KEY,
-    ColumnView,
-    is_null,
-    number_in,
-    resolve,
-    span,
-    value,
+    BAD_INDEX, DAMAGED, IS_NULL, KIND_BOOL, KIND_BYTES, KIND_FLOAT, KIND_LIST, KIND_MAP, KIND_NONE,
+    KIND_NULL, KIND_NUMBER, KIND_STRUCT, KIND_TEXT, KIND_VALUE, NOT_FINITE, NOT_ONE_ARGUMENT,
+    NOT_UTF8, NO_MEMORY, NULL_KEY, SAME_KEY, ColumnView, is_null, number_in, resolve, span, value,
 )
 
 cdef const char *BOOLS = b"01"

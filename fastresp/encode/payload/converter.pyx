@@ -6,46 +6,15 @@ from libc.string cimport memcpy
 
 from ...resp.buffer cimport Buffer, append, capacity, make_room, put_copy, take_back
 from .decoding cimport (
-    INTSET,
-    LISTPACK,
-    LONG_SIZE,
-    NO_FORM,
-    SHORT_SIZE,
-    Cursor,
-    Packed,
-    Stored,
-    open_packed,
-    read_entry,
-    read_number,
-    read_stored,
+    INTSET, LISTPACK, LONG_SIZE, NO_FORM, SHORT_SIZE, Cursor, Packed, Stored, open_packed,
+    read_entry, read_number, read_stored,
 )
 from .duplicates cimport Keys
 from .encoding cimport (
-    BINARY_SORTED_SET,
-    ENTRY_ROOM,
-    HASH_LISTPACK,
-    MODULE_VALUE,
-    PLAIN_HASH,
-    PLAIN_LIST,
-    PLAIN_SET,
-    SET_LISTPACK,
-    STREAM_1,
-    STREAM_2,
-    STREAM_3,
-    TIMED_HASH,
-    TIMED_HASH_LISTPACK,
-    VALKEY_TIMED_HASH,
-    Word,
-    back_length,
-    begin_length,
-    begin_listpack,
-    end_listpack,
-    is_disputed,
-    put_back_length,
-    put_length,
-    put_size,
-    put_word,
-    read_integer,
+    BINARY_SORTED_SET, ENTRY_ROOM, HASH_LISTPACK, MODULE_VALUE, PLAIN_HASH, PLAIN_LIST, PLAIN_SET,
+    SET_LISTPACK, STREAM_1, STREAM_2, STREAM_3, TIMED_HASH, TIMED_HASH_LISTPACK, VALKEY_TIMED_HASH,
+    Word, back_length, begin_length, begin_listpack, end_listpack, is_disputed, put_back_length,
+    put_length, put_size, put_word, read_integer,
 )
 from .format cimport read_score
 from .layouts cimport form_of, group_end, is_stream, layout_of, pass_part

@@ -112,10 +112,10 @@ cdef class Keys:
     cdef int grow(self) except -1:
         cdef Py_ssize_t room = self.room, i
         cdef Fingerprint *slots = self.slots
-        cdef Fingerprint *resize = <Fingerprint *>table(max(2 * room, 1024) * sizeof(Fingerprint))
-        if resize is NULL:
+        cdef Fingerprint *larger = <Fingerprint *>table(max(2 * room, 1024) * sizeof(Fingerprint))
+        if larger is NULL:
             raise MemoryError(f"no memory for a table of {self.count:,} keys")
-        self.slots, self.room, self.count = resize, max(2 * room, 1024), 0
+        self.slots, self.room, self.count = larger, max(2 * room, 1024), 0
         for i in range(room):
             if slots[i].rest:
                 self.put(slots[i])

@@ -11,18 +11,8 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
 from ...resp.buffer cimport (
-    Buffer,
-    Chunk,
-    append,
-    end_command,
-    end_header,
-    make_room,
-    open_header,
-    own_size,
-    put_bulk,
-    put_copy,
-    put_signed,
-    rollback,
+    Buffer, Chunk, append, end_command, end_header, make_room, open_header, own_size, put_bulk,
+    put_copy, put_signed, rollback,
 )
 from ...resp.mergeable cimport next_word
 from .duplicates cimport Keys, resize
@@ -30,19 +20,8 @@ from .encoding cimport Word, put_footer, put_refused
 from .format cimport Format
 from .serialized_chunk cimport SerializedChunk, make_chunk
 from .values cimport (
-    EXPIRE,
-    OTHER,
-    PEXPIRE,
-    STRING,
-    ValueKind,
-    Value,
-    ValueCommand,
-    ValueWriter,
-    read_value_command,
-    shown,
-    time_of,
-    time_of_set,
-    why_invalid,
+    EXPIRE, OTHER, PEXPIRE, STRING, Value, ValueCommand, ValueKind, ValueWriter, read_value_command,
+    shown, time_of, time_of_set, why_invalid,
 )
 
 from collections import deque

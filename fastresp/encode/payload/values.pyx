@@ -16,34 +16,10 @@ from ...resp.grammar cimport digits_end, known_length_end
 from ...resp.mergeable cimport is_score, is_word, next_word
 from .duplicates cimport UniqueNames, resize
 from .encoding cimport (
-    BINARY_SORTED_SET,
-    ENTRY_ROOM,
-    HASH_LISTPACK,
-    INTEGER_SET,
-    LIST_OF_NODES,
-    LISTPACK_HEADER,
-    LISTPACK_NODE,
-    PLAIN_HASH,
-    PLAIN_LIST,
-    PLAIN_NODE,
-    PLAIN_SET,
-    PLAIN_STRING,
-    SET_LISTPACK,
-    SORTED_SET_LISTPACK,
-    Word,
-    begin_length,
-    begin_listpack,
-    end_length,
-    end_listpack,
-    entry_size,
-    is_disputed,
-    put_entry,
-    put_item,
-    put_size,
-    put_text,
-    put_type,
-    put_word,
-    read_integer,
+    BINARY_SORTED_SET, ENTRY_ROOM, HASH_LISTPACK, INTEGER_SET, LISTPACK_HEADER, LISTPACK_NODE,
+    LIST_OF_NODES, PLAIN_HASH, PLAIN_LIST, PLAIN_NODE, PLAIN_SET, PLAIN_STRING, SET_LISTPACK,
+    SORTED_SET_LISTPACK, Word, begin_length, begin_listpack, end_length, end_listpack, entry_size,
+    is_disputed, put_entry, put_item, put_size, put_text, put_type, put_word, read_integer,
 )
 from .format cimport Format, read_score, score_text
 
