@@ -34,12 +34,7 @@ class Items(Field): ...
 @disjoint_base
 class Pairs(Field):
     def __init__(
-        self,
-        key: str,
-        *,
-        left_out: Iterable[Field] = (),
-        convert: str | None = None,
-        at: int = 0,
+        self, key: str, *, left_out: Iterable[Field] = (), convert: str | None = None, at: int = 0
     ) -> None: ...
     @property
     def left_out(self) -> tuple[Field, ...]: ...

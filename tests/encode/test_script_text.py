@@ -62,10 +62,7 @@ def test_script_needs_text() -> None:
 def test_not_in_a_transaction() -> None:
     with pytest.raises(TemplateError, match="can't be resent within MULTI and EXEC") as caught:
         as_template(["multi", ADD.command("a", "1"), "EXEC"])
-    assert str(caught.value).splitlines()[-2:] == [
-        f"    EVALSHA {ADD.sha1} 1 a 1",
-        "    ^",
-    ]
+    assert str(caught.value).splitlines()[-2:] == [f"    EVALSHA {ADD.sha1} 1 a 1", "    ^"]
 
 
 def test_as_part_of_a_template() -> None:
@@ -73,10 +70,7 @@ def test_as_part_of_a_template() -> None:
     template = as_template(["SADD users {id}", ADD.command("u:{id}", "{n}"), other.command()])
     assert template is not None
     assert [len(command) for command in template.commands] == [3, 5, 3]
-    assert template.scripts == {
-        ADD.sha1.encode(): ADD.text,
-        other.sha1.encode(): other.text,
-    }
+    assert template.scripts == {ADD.sha1.encode(): ADD.text, other.sha1.encode(): other.text}
     for same in (pickle.loads(pickle.dumps(template)), copy.copy(template)):
         assert (same.text, same.scripts) == (template.text, template.scripts)
     assert pickle.loads(pickle.dumps(ADD)).sha1 == ADD.sha1

@@ -19,14 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastresp import (
-    EncodeError,
-    Template,
-    TemplateError,
-    Writer,
-    pack,
-    pack_many,
-)
+from fastresp import EncodeError, Template, TemplateError, Writer, pack, pack_many
 from fastresp.encode.template import as_template
 
 

@@ -10,13 +10,7 @@ import pandas as pd
 import pytest
 from carets import check_caret
 
-from fastresp import (
-    EncodeError,
-    Template,
-    TemplateError,
-    Writer,
-    pack,
-)
+from fastresp import EncodeError, Template, TemplateError, Writer, pack
 from fastresp.encode.template import as_template
 
 

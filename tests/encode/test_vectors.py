@@ -15,13 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastresp import (
-    EncodeError,
-    Template,
-    Writer,
-    pack,
-    pack_many,
-)
+from fastresp import EncodeError, Template, Writer, pack, pack_many
 
 CONVERSIONS = ["f16", "f32", "f64"]
 

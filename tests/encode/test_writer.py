@@ -14,15 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastresp import (
-    Chunk,
-    EncodeError,
-    Template,
-    TemplateError,
-    Writer,
-    pack,
-    pack_many,
-)
+from fastresp import Chunk, EncodeError, Template, TemplateError, Writer, pack, pack_many
 from fastresp.encode.writer import CHUNK_BYTES
 
 

@@ -147,11 +147,7 @@ def test_order_and_count(server: LocalServer, client: redis.Redis, tmp_path: Pat
 
 @pytest.mark.parametrize(("items", "most"), [(10, None), (None, 500)])
 def test_limits(
-    server: LocalServer,
-    client: redis.Redis,
-    tmp_path: Path,
-    items: int | None,
-    most: int | None,
+    server: LocalServer, client: redis.Redis, tmp_path: Path, items: int | None, most: int | None
 ) -> None:
     client.config_resetstat()
     merged(server, as_file(pushes(1000), tmp_path), merge_items=items, merge_bytes=most)

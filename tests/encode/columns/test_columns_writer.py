@@ -12,12 +12,7 @@ from columns import Array, Counted, Stream, as_rows, dumped, outcome, written
 from peak import PEAK
 
 import fastresp
-from fastresp import (
-    EncodeError,
-    Template,
-    pack,
-    pack_many,
-)
+from fastresp import EncodeError, Template, pack, pack_many
 from fastresp.encode.columns.arrow import ArrowStream
 from fastresp.encode.columns.column_writer import ColumnWriter
 
