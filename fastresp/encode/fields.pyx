@@ -68,7 +68,7 @@ cdef class Absent(Pairs):
 
     Args:
         pairs: the placeholder {**}.
-        named: the Fields that the command with the {**} names.
+        named: the Fields in the command that has the {**}.
     """
 
     def __init__(self, Pairs pairs not None, named):

@@ -20,9 +20,9 @@ __all__ = [
 MAX_FIELDS = 10_000
 # The default name of the column with the time of expiry.
 EXPIRES_AT = "expires_at"
-# The column of the IDs of a stream's entries. "id" would be the name of many a key's column.
+# The column of the IDs of a stream's entries; the key's column is often named "id".
 ENTRY_ID = "entry_id"
-# The columns of values of each type after the key's column; fields follow in hashes and streams.
+# The columns after the key's column, by type; in hashes and streams, the fields follow.
 VALUE_COLUMNS: dict[str, tuple[str, ...]] = {
     "string": ("value",), "json": ("value",), "set": ("member",), "zset": ("member", "score"),
     "list": ("item",), "hash": (), "stream": (ENTRY_ID,),
@@ -52,7 +52,7 @@ class Pattern:
 
 
 def as_pattern(text: str, *, single: bool = False) -> Pattern:
-    """Parse a pattern such as ``user:*`` or ``user:{id}``.
+    """Parse a pattern such as ``user:*`` or ``user:{id}`` or, if ``single`` is set, a single key.
 
     Raises:
         ValueError: the text is not a pattern.

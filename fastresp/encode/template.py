@@ -80,7 +80,7 @@ class Template(Plan):
     ``{**-a,b}``            as ``{**}``, without ``a`` and ``b``, which the first row must have
     ``{**!json}``           as ``{**}``, with lists, dicts and structs as JSON: ``{**-a!json}``
     ``{{`` and ``}}``       a literal brace; so a hash tag is ``user:{{{id}}}``
-    ``;`` or a new line     the end of a command, if a row makes several
+    ``;`` or a new line     ends a command; a row may make several commands
     ======================  ====================================================================
 
     Args:
@@ -452,7 +452,7 @@ def _name(command: Sequence[Argument]) -> str:
 
 
 def _shape(part: bytes | Field) -> object:
-    """Return an object that is equal for two parts of arguments that write the same."""
+    """Return a part of an argument in a form that can be compared."""
     if isinstance(part, Field):
         return (isinstance(part, Row), part.key, part.path, part.convert)
     return part

@@ -401,7 +401,7 @@ cdef void share(Values *values, ArrowArray *out) noexcept nogil:
 
 
 cdef void drop(Values *values) noexcept nogil:
-    """Reduce the number of holders; after the last one, free the memory."""
+    """Remove a holder; free the memory if it was the last one."""
     cdef int k
     if less(values.holders) == 0:
         for k in range(3):

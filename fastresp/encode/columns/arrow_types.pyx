@@ -418,7 +418,7 @@ cdef const char *text_of_milliseconds(
 
 
 cdef Py_ssize_t put_milliseconds(char *p, const char *text, Py_ssize_t n) noexcept with gil:
-    """Write the time in a text at p; return the size of the written text, or NOT_A_TIME."""
+    """Convert a time as text to milliseconds, written at p; return their size, or NOT_A_TIME."""
     try:
         milliseconds = str(as_milliseconds(text[:n].decode())).encode()
     except Exception:

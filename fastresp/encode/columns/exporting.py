@@ -84,7 +84,7 @@ def names_with_nul(data: Any) -> NestedNames | None:
     The C interface ends a name at the first NUL.
 
     Args:
-        data: the object with the columns; pyarrow and Described objects have a known schema.
+        data: the object with the columns; the schema is known of pyarrow and Described objects.
     """
     schema = data.arrow_schema if isinstance(data, Described) else None
     if _of(data, "pyarrow.lib", PYARROW):
@@ -122,9 +122,8 @@ def _flat(names: NestedNames) -> Iterator[str]:
 def _of_pandas(frame: Any) -> tuple[Any, dict[str, str]]:
     """Return (table, unknown): a DataFrame as a pyarrow Table, and why columns can't be sent.
 
-    ``unknown`` has a reason for each such column, by name.
-
-    Every named index becomes a column, even a RangeIndex, which pyarrow leaves out by default.
+    ``unknown`` has a reason for each such column, by name. Every named index becomes a column,
+    even a RangeIndex, which pyarrow leaves out by default.
     """
     try:
         import pyarrow as pa

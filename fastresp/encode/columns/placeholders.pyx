@@ -88,7 +88,7 @@ cdef class Columns:
         free(self.conversions)
 
     cdef int bind_conversions(self) except -1:
-        """Set ``may_be_null`` of each column for the current batch."""
+        """Set ``may_be_null`` of each conversion for the current batch."""
         cdef Py_ssize_t i
         cdef ColumnView *column
         for i in range(self.n_conversions):
@@ -125,7 +125,7 @@ cdef class Columns:
         return 0
 
     cdef ColumnView *values_of(self, field) except NULL:
-        """Return the column that writes the values of the fields of JSON rows."""
+        """Return the column with the values of the fields of JSON rows."""
         cdef ColumnView *values = &self.fields.children.children[1]
         if field.convert is not None:
             values = self.conversion_of(values, field)
@@ -142,7 +142,7 @@ cdef class Columns:
         return visible
 
     cdef ColumnView *column_of(self, field) except NULL:
-        """Return the column that writes the values of a placeholder."""
+        """Return the column with the values of a placeholder."""
         cdef ColumnView *column
         if isinstance(field, Row):
             if self.document is not NULL:
@@ -161,7 +161,7 @@ cdef class Columns:
         return self.conversion_of(column, field)
 
     cdef ColumnView *pair_of(self, Py_ssize_t i, field) except NULL:
-        """Return the column that writes the values of a column in field-value pairs."""
+        """Return column ``i`` for field-value pairs: the values, or nested values as JSON."""
         cdef ColumnView *column = self.sendable(i, field)
         cdef ColumnView *conversion
         if field.convert is None or innermost(column).kind not in (
@@ -241,7 +241,7 @@ cdef class Columns:
         return &self.columns[i]
 
     cdef ColumnView *find(self, field) except NULL:
-        """Return the column of a placeholder, or the field within a column."""
+        """Return the column that a placeholder names, or the field within a column."""
         cdef Py_ssize_t depth, i = self.index(field)
         cdef ColumnView *column = &self.root
         if i >= 0:

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Write values of Arrow columns as text, and any values, including nested values, as JSON."""
+"""Write values of Arrow columns as text or, even if they are nested, as JSON."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort

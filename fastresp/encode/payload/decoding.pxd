@@ -65,7 +65,7 @@ cdef inline bint fail(Cursor *c, const char *fault) noexcept nogil:
 
 
 cdef inline bint read_length(Cursor *c, uint64_t *n, int *kind) noexcept nogil:
-    """Read a length; ``kind`` receives PLAIN_LENGTH, or how a string is encoded instead."""
+    """Read a length; ``kind`` receives PLAIN_LENGTH or, without a length, a string's encoding."""
     cdef uint8_t first
     cdef int bytes, at
     if c.p == c.end:

@@ -290,7 +290,7 @@ cdef double MAX_WHOLE = 4611686018427387903.0
 
 
 cdef double read_score(const char *text, Py_ssize_t size) except? -1:
-    """Return the score of a text that ``mergeable.is_score()`` accepts, as strtod() would."""
+    """Parse a score that ``mergeable.is_score()`` accepts, as strtod() would."""
     cdef const char *p = text
     cdef const char *end = text + size
     cdef bint negative = p[0] == c'-', point = False

@@ -46,7 +46,7 @@ cdef class Restorer:
 
     Attributes:
         version: the RDB version of the target.
-        error: the SourceError of the key after the last row; None if there is no error.
+        error: the SourceError of the key that follows the last row; None if there is no error.
         gone: the number of keys that no longer existed when they were read, or that have expired
             since; RESTORE of an expired key would delete the key of the target.
         converted: the number of values that were converted for the target.

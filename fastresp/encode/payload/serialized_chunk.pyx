@@ -25,7 +25,7 @@ cdef struct LaneSize:
 
 
 cdef class SerializedChunk(MergedChunk):
-    """A chunk with a command per key; its reply answers all original commands of the key."""
+    """A chunk with one command per key, whose reply answers all original commands of the key."""
 
     @property
     def memory(self):

@@ -138,7 +138,7 @@ cdef class Serializer:
 
     @property
     def failing(self):
-        """The chunk with the command of ``error``, and the command's index; None if unknown."""
+        """(chunk, index) of the command that ``error`` is about; None if unknown."""
         cdef Chunk chunk
         command = getattr(self.error, "command", None)
         for chunk in [*self.sources, self.failed_in]:
@@ -207,7 +207,7 @@ cdef class Serializer:
         return 0
 
     cdef Chunk continue_large_key(self, Chunk chunk):
-        """Return the merged commands that continue a large key; None if there are no commands."""
+        """Return the merged commands that continue a large key; None if there are none."""
         cdef Py_ssize_t count = 0, size
         cdef ValueCommand command
         cdef Chunk lead

@@ -229,13 +229,13 @@ cdef class Elements:
         return True
 
     cdef int keep_expiry(self, int64_t expiry) noexcept nogil:
-        """Keep when a field expires; return 1 or -1."""
+        """Set the third word to a time of expiry; return 1, or -1 with ``fault`` set."""
         if not -1 <= expiry < <int64_t>MAX_EXPIRY:
             return self.stop(b"an impossible time of expiry")
         return self.keep_number(2, expiry)
 
     cdef int read_plain(self) noexcept nogil:
-        """Read an item that is stored as strings; return 1 or -1."""
+        """Read an item that is stored as strings; return 1, or -1 with ``fault`` set."""
         cdef Cursor *c = &self.cursor
         cdef uint64_t after = 0
         cdef int64_t expiry = 0
