@@ -124,7 +124,7 @@ cdef class Steps(Columns):
         plan_steps = self.plan_steps(arguments)
         cdef Py_ssize_t count = sum([n + (kind in (STEP_VALUE, STEP_JOINED))
                                      for kind, _, n, _, _ in plan_steps])
-        cdef Py_ssize_t i, k, longest
+        cdef Py_ssize_t k, longest
         cdef Step *step
         command.steps = <Step *>calloc(len(plan_steps), sizeof(Step))
         if command.steps is NULL:
@@ -151,15 +151,18 @@ cdef class Steps(Columns):
                 step.column = self.pair_of(i, field)
             elif kind != STEP_COPY:
                 step.column = self.column_of(what)
+            command.deletes = command.deletes or kind == STEP_NAME or step.absent
+            longest = max(step.n_parts, 1) * SHORT_BYTES
+            for k in range(step.n_parts):
+                longest += step.parts[k].size
+            command.most += step.size + longest + (step.n_parts + 1) * 32
+            command.longest = max(command.longest, longest)
         name = arguments[0]
         command.checked = all([isinstance(part, bytes) for part in name]) and (
             not has_refused_subcommand(b"".join(name))
         )
         command.digits = 1
         kinds = [kind for kind, *_ in plan_steps]
-        command.deletes = STEP_NAME in kinds or any([
-            command.steps[k].absent for k in range(command.n_steps)
-        ])
         n_lists = sum([isinstance(parts[0], (Items, Pairs)) for parts in arguments])
         command.alone = n_lists and len(arguments) - n_lists <= 2
         command.pairs = any([isinstance(parts[0], Pairs) for parts in arguments])
@@ -169,13 +172,6 @@ cdef class Steps(Columns):
             # A {**} without columns leaves out the command.
             command.pairs and not any([pair for _, _, _, pair, _ in plan_steps])
         )
-        for i in range(command.n_steps):
-            step = &command.steps[i]
-            longest = max(step.n_parts, 1) * SHORT_BYTES
-            for k in range(step.n_parts):
-                longest += step.parts[k].size
-            command.most += step.size + longest + (step.n_parts + 1) * 32
-            command.longest = max(command.longest, longest)
         command.start = command.steps.text
         command.size = command.steps.size
         start = command_header(count) + <bytes>plan_steps[0][1]

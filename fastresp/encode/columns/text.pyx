@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
-from libc.string cimport memcmp
+from libc.string cimport memchr, memcmp
 
 from ...resp.numbers_and_times cimport put_double, put_half, put_single
 from ...resp.buffer cimport Out, cut, own_size, put_copy, put_digits, put_signed, reserve
@@ -16,6 +16,9 @@ from .column_view cimport (
 cdef const char *BOOLS = b"01"
 cdef const char *HEX = b"0123456789abcdef"
 cdef const char *EMPTY = b""        # NULL would mean null
+# The characters with a short escape in JSON, and the letters of their escapes.
+cdef const char *ESCAPED = b'\n\r\t\b\f"\\'
+cdef const char *LETTERS = b'nrtbf"\\'
 
 
 # The extension name of a string column with JSON values. A string that begins with VALUE_MARK, a
@@ -451,20 +454,10 @@ cdef int put_string(Out *out, const char *text, Py_ssize_t n) noexcept nogil:
 
 
 cdef int put_escaped(Out *out, char character) noexcept nogil:
-    if character == c'\n':
-        return put(out, b"\\n", 2)
-    if character == c'\r':
-        return put(out, b"\\r", 2)
-    if character == c'\t':
-        return put(out, b"\\t", 2)
-    if character == c'\b':
-        return put(out, b"\\b", 2)
-    if character == c'\f':
-        return put(out, b"\\f", 2)
-    if character == c'"':
-        return put(out, b'\\"', 2)
-    if character == c'\\':
-        return put(out, b"\\\\", 2)
+    cdef const char *found = <const char *>memchr(ESCAPED, character, 7)
+    if found is not NULL:
+        put(out, b"\\", 1)
+        return put(out, &LETTERS[found - ESCAPED], 1)
     put(out, b"\\u00", 4)
     put(out, &HEX[character >> 4], 1)
     return put(out, &HEX[character & 15], 1)

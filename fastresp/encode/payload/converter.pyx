@@ -273,6 +273,7 @@ cdef int put_items(
     cdef int target = PLAIN[type_name(kind)], found
     cdef int64_t first = INT64_MAX
     cdef uint64_t count = 0
+    cdef char[ENTRY_ROOM] number
     cdef Py_ssize_t expired = self.expired
     if elements.open(kind, data, size) and elements.words == 3:
         first = first_expiry(elements)
@@ -289,14 +290,7 @@ cdef int put_items(
         count += put_item(self, target, first, elements.item)
     if count == 0 and self.expired > expired:
         return EXPIRED_VALUE
-    return end_items(out, target, first, count, value)
-
-
-cdef int end_items(
-    Buffer out, int target, int64_t first, uint64_t count, Word *value
-) except -1:
-    """Write the header of the items into the room before them."""
-    cdef char[ENTRY_ROOM] number
+    # Write the header of the items into the room before them.
     cdef Py_ssize_t width = put_length(number, count) - number
     cdef char *start = out.out.base + ITEMS_ROOM - width
     memcpy(start, number, width)

@@ -160,11 +160,13 @@ cdef inline char *put_back_length(char *p, uint64_t size, int bytes) noexcept no
     return p + bytes
 
 
-cdef inline char *put_number(char *p, int kind, int64_t value, int bytes) noexcept nogil:
-    """Write ``kind`` as one byte, and the number in ``bytes`` bytes."""
-    p[0] = <char>kind
-    memcpy(p + 1, &value, bytes)
-    return p + 1 + bytes
+cdef inline int integer_size(int64_t value) noexcept nogil:
+    """Return the number of bytes of an integer in a listpack, without the back length."""
+    if 0 <= value < 128:
+        return 1
+    if fits(value, 13):
+        return 2
+    return 3 if fits(value, 16) else 4 if fits(value, 24) else 5 if fits(value, 32) else 9
 
 
 cdef inline char *put_entry(char *p, const char *text, Py_ssize_t size) noexcept nogil:
@@ -172,6 +174,7 @@ cdef inline char *put_entry(char *p, const char *text, Py_ssize_t size) noexcept
     cdef char *start = p
     cdef int64_t value
     cdef uint32_t size32
+    cdef int bytes
     if not read_integer(text, size, &value):
         if size < 64:
             p[0] = <char>(0x80 | size)
@@ -186,21 +189,17 @@ cdef inline char *put_entry(char *p, const char *text, Py_ssize_t size) noexcept
             memcpy(p + 1, &size32, 4)
             p += 5
         p = put_copy(p, text, size)
-    elif 0 <= value < 128:
-        p[0] = <char>value
-        p += 1
-    elif fits(value, 13):
-        p[0] = <char>(0xC0 | (value & 0x1FFF) >> 8)
-        p[1] = <char>(value & 255)
-        p += 2
-    elif fits(value, 16):
-        p = put_number(p, 0xF1, value, 2)
-    elif fits(value, 24):
-        p = put_number(p, 0xF2, value, 3)
-    elif fits(value, 32):
-        p = put_number(p, 0xF3, value, 4)
     else:
-        p = put_number(p, 0xF4, value, 8)
+        bytes = integer_size(value)
+        if bytes == 1:
+            p[0] = <char>value
+        elif bytes == 2:
+            p[0] = <char>(0xC0 | (value & 0x1FFF) >> 8)
+            p[1] = <char>(value & 255)
+        else:
+            p[0] = <char>(0xF4 if bytes == 9 else 0xEE + bytes)
+            memcpy(p + 1, &value, 8)    # one move, of which ``bytes - 1`` bytes are kept
+        p += bytes
     return put_back_length(p, p - start, back_length(p - start))
 
 
@@ -214,21 +213,9 @@ cdef inline void put_listpack_header(char *p, Py_ssize_t size, Py_ssize_t entrie
 cdef inline Py_ssize_t entry_size(const char *text, Py_ssize_t size) noexcept nogil:
     """Return the number of bytes that put_entry() writes."""
     cdef int64_t value
-    cdef Py_ssize_t bytes
-    if not read_integer(text, size, &value):
-        bytes = size + (1 if size < 64 else 2 if size < 4096 else 5)
-    elif 0 <= value < 128:
-        bytes = 1
-    elif fits(value, 13):
-        bytes = 2
-    elif fits(value, 16):
-        bytes = 3
-    elif fits(value, 24):
-        bytes = 4
-    elif fits(value, 32):
-        bytes = 5
-    else:
-        bytes = 9
+    cdef Py_ssize_t bytes = size + (1 if size < 64 else 2 if size < 4096 else 5)
+    if read_integer(text, size, &value):
+        bytes = integer_size(value)
     return bytes + back_length(bytes)
 
 
