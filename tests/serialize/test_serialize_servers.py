@@ -15,6 +15,10 @@ from fastresp.server.options import Serialize
 
 TEXT = ["", "a", "12", "-7", "4096", "1" * 30, "x" * 64, "x" * 65, "x" * 9000, "é", "-0", "01"]
 SCORES = [0, -1, 2.5, 1e-7, 0.1 + 0.2, 1e22, -(2.0**40), "+inf", "-inf", "0.10"]
+WIDE_SCORES = [
+    1e100, -1e100, 1e-100, 5e-324, -5e-324, 2.2250738585072014e-308, 1e-180, 9.9e307, 1e308,
+    1.7976931348623157e308, "123456.75e300", "0.000005e-318", "1.7976931348623157000e+308",
+]  # fmt: skip
 # Commands that create one key each, small and large.
 KEYS: dict[str, list[tuple[Any, ...]]] = {
     "hash": [("HSET", "small", text, number) for number, text in enumerate(TEXT[:8])],
@@ -26,26 +30,7 @@ KEYS: dict[str, list[tuple[Any, ...]]] = {
     "set": [("SADD", "set", text, text) for text in TEXT[:8]],
     "large set": [("SADD", "members", f"member {number}") for number in range(400)],
     "sorted set": [("ZADD", "zset", s, f"m{n}") for n, s in enumerate(SCORES)],
-    "sorted set of wide scores": [
-        ("ZADD", "wide", s, f"m{n}")
-        for n, s in enumerate(
-            (
-                1e100,
-                -1e100,
-                1e-100,
-                5e-324,
-                -5e-324,
-                2.2250738585072014e-308,
-                1e-180,
-                9.9e307,
-                1e308,
-                1.7976931348623157e308,
-                "123456.75e300",
-                "0.000005e-318",
-                "1.7976931348623157000e+308",
-            )
-        )
-    ],
+    "sorted set of wide scores": [("ZADD", "wide", s, f"m{n}") for n, s in enumerate(WIDE_SCORES)],
     "large sorted set": [("ZADD", "board", n / 7, f"m{n % 300}") for n in range(400)],
     "time to live": [("SADD", "timed", "a"), ("EXPIRE", "timed", 9990)],
     "time to live in ms": [("RPUSH", "ms", "a"), ("PEXPIRE", "ms", 9_990_000)],

@@ -14,12 +14,18 @@ RECORD_BYTES = 16
 PARTS = 64
 
 
-def records(keys: list[bytes]) -> bytes:
-    """Return the records of distinct keys; their rows are their indexes."""
+def serialized(keys: list[bytes]) -> Serializer:
+    """Serialise one row for each key."""
     serializer = Serializer(Format(11), max_bytes=1 << 30)
     for chunk in Writer().chunks([b"SADD", key, b"x"] for key in keys):
         serializer.serialize(chunk)
     serializer.finish()
+    return serializer
+
+
+def records(keys: list[bytes]) -> bytes:
+    """Return the records of distinct keys; the row of a key is its index."""
+    serializer = serialized(keys)
     assert serializer.error is None
     assert serializer.key_count == serializer.keys.count == len(keys)
     found = serializer.keys.records()
@@ -28,27 +34,23 @@ def records(keys: list[bytes]) -> bytes:
     return found
 
 
-def error_of(keys: list[bytes]) -> str:
-    """Serialise one row for each key; return the error."""
-    serializer = Serializer(Format(11), max_bytes=1 << 30)
-    for chunk in Writer().chunks([b"SADD", key, b"x"] for key in keys):
-        serializer.serialize(chunk)
-    serializer.finish()
-    return str(serializer.error)
+def second_rows(keys: Keys, found: bytes) -> list[tuple[int, int] | None]:
+    """Add each record alone; return the rows if its key is a duplicate."""
+    starts = range(0, len(found), RECORD_BYTES)
+    return [keys.second_row(found[at : at + RECORD_BYTES], 0, 1) for at in starts]
 
 
 @pytest.mark.parametrize("first", [0, 1, 511, 512, 1023, 4999])
 def test_first_row(first: int) -> None:
     """The table grows meanwhile."""
     keys = [b"key:%d" % i for i in range(5000)]
-    assert f"row {first:,} and row 5,001 make the same key" in error_of(
-        [*keys, b"another", keys[first]]
-    )
+    error = serialized([*keys, b"another", keys[first]]).error
+    assert f"row {first:,} and row 5,001 make the same key" in str(error)
 
 
 def test_adjacent_commands_are_one_key() -> None:
-    assert error_of([b"a", b"a", b"", b"", b"b"]) == "None"
-    assert "row 0 and row 3" in error_of([b"", b"", b"b", b""])
+    assert serialized([b"a", b"a", b"", b"", b"b"]).error is None
+    assert "row 0 and row 3" in str(serialized([b"", b"", b"b", b""]).error)
 
 
 def test_similar_keys() -> None:
@@ -58,19 +60,12 @@ def test_similar_keys() -> None:
 
 
 def test_records_have_the_rows() -> None:
-    """Each record fed a second time is found as a repeated key."""
+    """A record that is added again is a duplicate, with the row of the first."""
     found = records([b"%d" % i for i in range(1500)])
     keys = Keys()
     assert keys.second_row(found, 0, 1) is None
     assert keys.count == 1500
-    for i in range(1500):
-        one = found[RECORD_BYTES * i : RECORD_BYTES * (i + 1)]
-        first, second = keys.second_row(one, 0, 1) or (None, None)
-        assert first == second is not None
-    assert {
-        (keys.second_row(found[at : at + RECORD_BYTES], 0, 1) or (None,))[0]
-        for at in range(0, len(found), RECORD_BYTES)
-    } == set(range(1500))
+    assert {*second_rows(keys, found)} == {(row, row) for row in range(1500)}
 
 
 @pytest.mark.parametrize("most", [0, 1, 10, 511, 512, 513, 700])
@@ -88,11 +83,9 @@ def test_keys_are_found_in_a_full_table(most: int) -> None:
     found = records([b"%d" % i for i in range(1500)])
     keys = Keys(most)
     assert keys.second_row(found, 0, 1) is None
-    kept = found[: most * RECORD_BYTES]
-    for at in range(0, len(kept), RECORD_BYTES):
-        first, second = keys.second_row(kept[at : at + RECORD_BYTES], 0, 1) or (None, None)
-        assert first == second is not None
-    assert keys.second_row(found[len(kept) :], 0, 1) is None
+    size = most * RECORD_BYTES
+    assert all(rows and rows[0] == rows[1] for rows in second_rows(keys, found[:size]))
+    assert keys.second_row(found[size:], 0, 1) is None
 
 
 def test_default_bound() -> None:
