@@ -167,7 +167,7 @@ def test_default_with_columns_is_refused() -> None:
     words = "default= is for Python objects, and the columns of a Table are encoded without them"
     with pytest.raises(TypeError, match=words):
         dumped(table, "SET k {a}", default=str)
-    # It is refused before any request to the server, which doesn't exist.
+    # default= is refused before any request to the server, which doesn't exist.
     nowhere = "redis://127.0.0.1:1"
     with pytest.raises(TypeError, match=words):
         fastresp.mass_insert(table, "SET k {a}", server=nowhere, default=str)

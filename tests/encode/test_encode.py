@@ -283,7 +283,7 @@ ARRAYS = [
 
 @pytest.mark.parametrize("value", ARRAYS, ids=lambda value: type(value).__name__)
 def test_array_that_is_not_plain_bytes(value: object) -> None:
-    """Its raw bytes could be float64 for a FLOAT32 index, or vice versa."""
+    """The raw bytes of an array could be float64 for a FLOAT32 index, or vice versa."""
     kind = type(value).__name__
     words = rf" \(a {kind}\): only one-dim.* \{{field!f32\}} in a template .* its \.tobytes\(\)$"
     for commands in ([("SET", "k", value)], [("SET", "k", value, "EX", 5)]):

@@ -268,7 +268,7 @@ def test_arguments_replaced_while_read() -> None:
 
 
 def test_two_writers_share_a_template() -> None:
-    """One is inside a row while the other writes rows of another type and length."""
+    """The second writes rows of another type and length while the first is inside a row."""
     template = Template("HSET user:{0}:{1} {*2}")
 
     def default(value: object) -> str:

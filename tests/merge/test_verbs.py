@@ -107,7 +107,7 @@ def test_merged(server: LocalServer, verb: str, tmp_path: Path) -> None:
     "verb", [verb for verb in VERBS if verb.upper() not in {"SET", "DEL", "UNLINK"}]
 )
 def test_wrong_type(server: LocalServer, verb: str, tmp_path: Path) -> None:
-    """All its commands fail, as they would singly, and nothing is written."""
+    """All commands of the merged one fail, as they would singly, and nothing is written."""
     commands = [each for each in VERBS[verb][0] if each[0].upper() == VERBS[verb][1]]
     key = commands[0][1]
     found = same_in_both(server, commands, tmp_path / "rejects", ("SET", key, "x"))
@@ -120,7 +120,7 @@ def test_wrong_type(server: LocalServer, verb: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["SET", "set"])
 def test_set_with_a_time(server: LocalServer, name: str, tmp_path: Path) -> None:
-    """They become MSETEX if the server has it."""
+    """SETs with a time become MSETEX if the server has it."""
     times = [("EX", 1000)] * 3 + [("px", 2_000_000)] * 12 + [("EX", 3000), ("EX", 4000)]
     commands = [(name, f"k{i}", f"v{i}", *time) for i, time in enumerate(times)]
     assert not same_in_both(server, commands, tmp_path / "rejects").errors

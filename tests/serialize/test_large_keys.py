@@ -112,7 +112,7 @@ class TestExists:
 class TestContinued:
     @pytest.mark.parametrize("exists", ["error", "replace", "skip"])
     def test_key_again(self, server: LocalServer, client: redis.Redis, exists: str) -> None:
-        """Its start is not overwritten."""
+        """A key that occurs again does not overwrite its start."""
         for between in (("EXPIRE", "other", 100), ("SADD", "other", 1)):
             client.flushall()
             data = [*pushes(100), between, *pushes(110, 100)]
@@ -138,7 +138,7 @@ class TestContinued:
     def test_what_is_refused(
         self, server: LocalServer, client: redis.Redis, command: Command, words: str
     ) -> None:
-        """The same commands are refused as for any key, and earlier ones stay."""
+        """The same commands are refused as for small keys, and earlier rows stay."""
         for key in ("small", "big"):
             client.flushall()
             most = 100 if key == "big" else None
@@ -323,7 +323,7 @@ class TestInterrupted:
 
 
 def test_bad_row_before_a_pause(server: LocalServer, client: redis.Redis) -> None:
-    """Its error does not wait for the source's next row."""
+    """The error of a row does not wait for the next row."""
 
     async def rows() -> AsyncIterator[Command]:
         for command in [*pushes(10), ("ZADD", "z", "bad", "m"), ("SADD", "s", 1)]:

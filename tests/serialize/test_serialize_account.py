@@ -169,7 +169,7 @@ class TestBadRows:
     def test_value_larger_than_the_server_accepts(
         self, server: LocalServer, client: redis.Redis
     ) -> None:
-        """Each item is small enough, but their value is not, unless a limit splits it."""
+        """Each item is small enough, but the whole value is not, unless a limit splits the value."""
         client.config_set("proto-max-bulk-len", 1 << 20)
         large = "x" * (600 << 10)
         try:
@@ -303,7 +303,7 @@ class TestNulls:
         assert client.hgetall("h:1") == {b"a": b"x"}
 
     def test_only_the_time_to_live_remains(self, server: LocalServer, client: redis.Redis) -> None:
-        """It is sent unchanged; between the rows of a key, it belongs to the key."""
+        """EXPIRE alone is sent unchanged; between the rows of a key, it applies to this key."""
         client.rpush("l:2", "there before")
         rows = [(1, "a", 100), (1, None, 9000), (2, None, 5000), (3, "b", None), (4, None, 100)]
         template = ["RPUSH l:{0} {1}", "EXPIRE l:{0} {2}"]
@@ -334,7 +334,7 @@ def test_nothing(server: LocalServer, client: redis.Redis, template: str | None)
     ],
 )
 def test_templates(server: LocalServer, client: redis.Redis, template: Any, words: str) -> None:
-    """They are refused before a row is read."""
+    """Templates that can't be serialised are refused before a row is read."""
 
     def rows() -> Iterator[Command]:
         raise AssertionError

@@ -173,7 +173,7 @@ def test_fault_of_the_network(
             data = rows(load, ROWS)
             report = insert(data, load.template, server=proxy.url, **grouped(options))
         except fastresp.TransportError as error:
-            # It is None if the connection was lost before the load.
+            # error.report is None if the connection was lost before the load.
             report = error.report or fastresp.Report("socket")
     while len(client.client_list()) > 1:
         time.sleep(0.005)

@@ -97,7 +97,7 @@ def test_encoding(
     server: LocalServer, setting: str, commands: list[tuple[Any, ...]], encodings: tuple[str, str],
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    """It is the encoding that the server's settings select."""
+    """Values have the encoding that the server's settings select."""
     with redis.Redis.from_url(server.url) as client:
         old = client.info("server")["redis_version"].startswith("6.")
         setting = setting.format("ziplist" if old else "listpack")

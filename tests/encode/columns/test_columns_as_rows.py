@@ -130,7 +130,7 @@ MAPS = [{"id": 1, "t": [("a", 3), ("b", 2)], "v": [1]}, {"id": 2, "t": [], "v": 
 
 @pytest.mark.parametrize("nulls", ["auto", "skip", "empty", "error"])
 def test_command_without_items(nulls: Any) -> None:
-    """It is left out if no list and no {**} has an item."""
+    """A command is left out if no list and no {**} has an item."""
     kind = pa.map_(pa.string(), pa.int64())
     table = pa.table({
         "id": [1, 2], "t": pa.array([each["t"] for each in MAPS], kind),

@@ -80,7 +80,7 @@ def test_large_items(nulls: str, count: int) -> None:
 
 
 def test_large_values_are_not_copied() -> None:
-    """They outlive the stream and the batch, and are released with their chunk."""
+    """Large values outlive the stream and the batch, and are released with their chunk."""
     before = pa.total_allocated_bytes()
     batches = [pa.record_batch({"v": pa.array(["a", "x" * 8 * MIB])}) for _ in range(3)]
     source = Counted(batches)
@@ -225,7 +225,7 @@ def test_places_of_commands() -> None:
     ],
 )  # fmt: skip
 def test_argument_larger_than_the_server_accepts(template: str, argument: int) -> None:
-    """Only the size decides, below and above the size that is copied."""
+    """Only the size of an argument decides, whether the argument is copied or not."""
     for size in (100, 5000, 2 * MIB):
         table = pa.table(
             {

@@ -171,7 +171,7 @@ def test_rows_before_the_damage_are_sent(server: LocalServer) -> None:
 
 
 def test_damage_in_an_unused_column() -> None:
-    """It ends the load: the rest of the batch can't be trusted."""
+    """Damage ends the load: the other columns of the batch can't be trusted."""
     refused(BACKWARDS, 1, "SET {id} v")
 
 

@@ -1,4 +1,4 @@
-"""The table of keys finds a repeated key and its first row, in bounded memory."""
+"""The table of keys finds a duplicate key and its first row, in bounded memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def second_rows(keys: Keys, found: bytes) -> list[tuple[int, int] | None]:
 
 @pytest.mark.parametrize("first", [0, 1, 511, 512, 1023, 4999])
 def test_first_row(first: int) -> None:
-    """The table grows meanwhile."""
+    """A duplicate key is found, even if the table has grown since the first one."""
     keys = [b"key:%d" % i for i in range(5000)]
     error = serialized([*keys, b"another", keys[first]]).error
     assert f"row {first:,} and row 5,001 make the same key" in str(error)
@@ -112,7 +112,7 @@ def test_split() -> None:
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 100])
 def test_repeated_key_across_batches(steps: int) -> None:
-    """Each step checks a share of a part's keys: exactly one step finds the repeated key."""
+    """Each step checks a share of the keys of a part; exactly one step finds the duplicate key."""
     a = records([b"%d" % i for i in range(2000)])
     b = records([b"b%d" % i for i in range(1234)] + [b"77"] + [b"c%d" % i for i in range(99)])
     found, seen = [], 0

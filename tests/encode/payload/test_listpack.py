@@ -102,7 +102,7 @@ def test_entries_at_the_limits_of_the_back_length(limit: int) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(TEXTS), st.sampled_from(TEXTS)), min_size=1))
 def test_reader_of_the_tests(pairs: list[tuple[bytes, bytes]]) -> None:
-    """It reads back the model's output: other tests compare with it."""
+    """The reader that other tests compare with reads back what the model writes."""
     pairs = [pair for pair in pairs if not {*map(len, pair)} & {*DISPUTED}] or [(b"f", b"v")]
     fields = dict(pairs)
     found = list(listpack_entries(hash_payload(pairs, 10, 1 << 40, 1 << 40)))

@@ -146,7 +146,7 @@ def test_time_to_live(commands: list[list[Any]], ttl: bytes) -> None:
 
 
 def test_expire_of_a_key_not_in_the_load() -> None:
-    """It is sent unchanged, in its place."""
+    """EXPIRE is sent unchanged, in its place."""
     commands = [["EXPIRE", "x", 0], HASH, ["PEXPIRE", "y", 5, "NX"], ["SADD", "y", 1], LIST]
     serializer, chunks = serialized(commands)
     assert serializer.error is None and serializer.key_count == 3
