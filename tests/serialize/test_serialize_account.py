@@ -169,7 +169,7 @@ class TestBadRows:
     def test_value_larger_than_the_server_accepts(
         self, server: LocalServer, client: redis.Redis
     ) -> None:
-        """Each item is small enough, but the whole value is not, unless a limit splits the value."""
+        """Each item is small enough, but the whole value is not, unless a limit splits it."""
         client.config_set("proto-max-bulk-len", 1 << 20)
         large = "x" * (600 << 10)
         try:

@@ -254,18 +254,6 @@ cdef int bind(ColumnView *column, ArrowArray *array, Py_ssize_t base) except -1:
     return 0
 
 
-cdef extern from *:
-    """
-    #if defined(__GNUC__)
-    #define fastresp_fetch(p) __builtin_prefetch(p)
-    #else
-    #define fastresp_fetch(p)
-    #endif
-    """
-    # Prefetch a cache line; any address is allowed.
-    void fetch "fastresp_fetch"(const char *p) noexcept nogil
-
-
 cdef int check_shape(ColumnView *column, ArrowArray *array) except -1:
     """Refuse an array without the buffers and children of its type.
 

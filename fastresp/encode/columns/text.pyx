@@ -10,7 +10,8 @@ from ...resp.buffer cimport Out, cut, own_size, put_copy, put_digits, put_signed
 from .column_view cimport (
     BAD_INDEX, DAMAGED, IS_NULL, KIND_BOOL, KIND_BYTES, KIND_FLOAT, KIND_LIST, KIND_MAP, KIND_NONE,
     KIND_NULL, KIND_NUMBER, KIND_STRUCT, KIND_TEXT, KIND_VALUE, NOT_FINITE, NOT_ONE_ARGUMENT,
-    NOT_UTF8, NO_MEMORY, NULL_KEY, SAME_KEY, ColumnView, is_null, number_in, resolve, span, value,
+    NOT_UTF8, NO_MEMORY, NULL_KEY, SAME_KEY, STORAGE_HALF, STORAGE_OTHER, ColumnView, is_null,
+    number_in, resolve, span, value,
 )
 
 cdef const char *BOOLS = b"01"
@@ -27,6 +28,16 @@ cdef const char *LETTERS = b'nrtbf"\\'
 cdef bytes VALUE = b"fastresp.value"
 
 
+ctypedef char *(*Write)(ColumnView *, Py_ssize_t, char *) noexcept nogil
+
+# The functions that write numbers, by Storage.
+cdef Write[12] WRITERS
+WRITERS[:] = [
+    NULL, write_int8, write_uint8, write_int16, write_uint16, write_int32, write_uint32,
+    write_int64, write_uint64, write_half, write_single, write_double,
+]
+
+
 cdef int make_plain(ColumnView *column, str kind, bytes extension) except -1:
     """Set a column to write booleans, strings, bytes, nulls, or numbers that are not decimals."""
     column.kind = KIND_NUMBER
@@ -34,28 +45,11 @@ cdef int make_plain(ColumnView *column, str kind, bytes extension) except -1:
         column.text, column.kind = text_of_null, KIND_NULL
     elif kind == "b":
         column.text, column.kind = text_of_bool, KIND_BOOL
-    elif kind == "c":
-        column.write = write_int8
-    elif kind == "C":
-        column.write = write_uint8
-    elif kind == "s":
-        column.write = write_int16
-    elif kind == "S":
-        column.write = write_uint16
-    elif kind == "i":
-        column.write = write_int32
-    elif kind == "I":
-        column.write = write_uint32
-    elif kind == "l":
-        column.write = write_int64
-    elif kind == "L":
-        column.write = write_uint64
-    elif kind in ("e", "f", "g"):
-        column.kind = KIND_FLOAT
-        column.write = (
-            write_half if kind == "e" else write_single if kind == "f" else write_double
-        )
-        column.width = 2 if kind == "e" else 4 if kind == "f" else 8
+    elif column.storage != STORAGE_OTHER:
+        column.write = WRITERS[column.storage]
+        if column.storage >= STORAGE_HALF:
+            column.kind = KIND_FLOAT
+            column.width = 2 << (column.storage - STORAGE_HALF)
     else:
         choose_string(column, kind)
     if extension == b"arrow.uuid":
