@@ -172,8 +172,8 @@ def _objects(data: Any) -> dict[str, str]:
                 "as memory addresses; convert them to text or numbers first, or load them as rows"
             )
         return {}
-    words = "is of type Object, whose values Arrow receives only as memory addresses"
-    return {name: words for name, kind in data.schema.items() if _is_of_objects(kind)}
+    reason = "is of type Object, whose values Arrow receives only as memory addresses"
+    return {name: reason for name, kind in data.schema.items() if _is_of_objects(kind)}
 
 
 def _is_of_objects(kind: Any) -> bool:

@@ -53,7 +53,8 @@ cdef enum:
     # Bytes that a server adds to the size of an element for its header. Source: quicklist.c.
     NODE_OVERHEAD = 8
 
-# Servers create no listpack above 1 GiB. Source: LISTPACK_MAX_SAFETY_LIMIT in listpack.c.
+# Servers create no listpack above 1 GiB (LISTPACK_MAX_SAFETY_LIMIT in listpack.c); half of this
+# leaves room for the headers of entries.
 cdef Py_ssize_t LISTPACK_BYTES = 1 << 29
 # Up to 7.0, only larger elements have a node of their own. Source: quicklist.c, packed_threshold.
 cdef Py_ssize_t OLD_LARGE_BYTES = 1 << 30
