@@ -389,7 +389,7 @@ class _Parser:
         return Pairs(inside, left_out=left_out, convert=convert, at=start)
 
     def conversion(self, mark: str, known: Sequence[str], what: str, start: int) -> str | None:
-        """Return a placeholder's conversion, which must be in ``known``; None if it has none."""
+        """Return a placeholder's conversion, which must be in ``known``; None for no conversion."""
         if not mark:
             return None
         if mark[1:] not in known:

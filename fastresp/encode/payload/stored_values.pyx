@@ -179,7 +179,7 @@ cdef class Elements:
                 return 0
 
     cdef int stop(self, const char *fault) noexcept nogil:
-        """Record the first fault, where NULL stands for the cursor's fault; return -1."""
+        """Record the first fault, where NULL means the fault of the cursor; return -1."""
         if self.fault is NULL:
             self.fault = fault if fault is not NULL else self.cursor.fault
             if self.fault is NULL:
