@@ -297,6 +297,7 @@ cdef double read_score(const char *text, Py_ssize_t size) except? -1:
     cdef int digits = 0, power = 0
     cdef uint64_t n = 0
     cdef double score
+    cdef char[SCORE_ROOM] copy
     if negative or p[0] == c'+':
         p += 1
     while p < end and digits <= SAFE_DIGITS:
@@ -310,16 +311,11 @@ cdef double read_score(const char *text, Py_ssize_t size) except? -1:
             break
         p += 1
     if p < end or n > EXACT or power < -EXACT_POWER:
-        return read_slowly(text, size)
+        memcpy(copy, text, size)
+        copy[size] = 0
+        return PyOS_string_to_double(copy, NULL, NULL)
     score = <double>n / TENS[-power]
     return -score if negative else score
-
-
-cdef double read_slowly(const char *text, Py_ssize_t size) except? -1:
-    cdef char[SCORE_ROOM] copy
-    memcpy(copy, text, size)
-    copy[size] = 0
-    return PyOS_string_to_double(copy, NULL, NULL)
 
 
 cdef Py_ssize_t shortest_score(double score, char *text) noexcept nogil:

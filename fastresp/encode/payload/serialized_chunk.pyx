@@ -111,6 +111,7 @@ cdef class LaneSplitter:
         """Split a chunk into one chunk per lane; the chunk with the last command is last."""
         cdef Py_ssize_t count = len(chunk.ends), i, at = 0
         cdef int lane, last = -1
+        cdef bint one_lane = True
         cdef dict parts
         cdef int *key_lanes = <int *>malloc((count + 1) * sizeof(int))
         if key_lanes is NULL:
@@ -118,8 +119,9 @@ cdef class LaneSplitter:
         try:
             for i in range(count):
                 key_lanes[i] = last = self.lane_of(chunk.data + at)
+                one_lane = one_lane and last == key_lanes[0]
                 at = chunk.ends.data.as_longlongs[i]
-            if not isinstance(chunk, SerializedChunk) or all_equal(key_lanes, count):
+            if not isinstance(chunk, SerializedChunk) or one_lane:
                 return [self.assign(chunk, last)]
             parts = self.parts(chunk, key_lanes)
             chunks = [self.set_offsets(parts[lane]) for lane in parts if lane != last]
@@ -194,14 +196,6 @@ cdef class LaneSplitter:
             start, first = end, last
         free(sizes)
         return parts
-
-
-cdef bint all_equal(const int *key_lanes, Py_ssize_t count) noexcept:
-    cdef Py_ssize_t i
-    for i in range(1, count):
-        if key_lanes[i] != key_lanes[0]:
-            return False
-    return True
 
 
 cdef int add_sizes(SerializedChunk chunk, const int *key_lanes, LaneSize *sizes) noexcept:

@@ -139,7 +139,11 @@ cdef int put_set(ValueWriter writer, Buffer b, Value *v, const Word *key) except
         integers += 1
     if integers == v.size and integers <= f.set_integers and small:
         return put_integers(writer, b, v, key)
-    if f.newer and small and is_listpack_set(writer, v, integers):
+    # ``integers`` is the number of leading members that the server first stores as integers.
+    if (
+        f.newer and small and integers < v.size <= f.set_entries and integers <= f.set_integers
+        and fit_listpack(v, 0, 1, f.set_value)
+    ):
         sort_integers(writer, v, integers)
         put_type(b, SET_LISTPACK, key)
         start = begin_length(b)
@@ -182,19 +186,6 @@ cdef bint begins_as_integers(ValueWriter writer, const Value *v) noexcept:
     Servers up to 7.0 always do so; later servers do so only if the first command is small.
     """
     return not writer.format.newer or v.ends[0] <= writer.format.set_integers
-
-
-cdef bint is_listpack_set(ValueWriter writer, const Value *v, Py_ssize_t integers) noexcept:
-    """Return whether a server stores a set as a listpack; False if all members are integers.
-
-    Args:
-        v: the set, each member once.
-        integers: the number of leading members that the server first stores as integers.
-    """
-    cdef Format f = writer.format
-    if v.size > f.set_entries or integers == v.size or integers > f.set_integers:
-        return False
-    return fit_listpack(v, 0, 1, f.set_value)
 
 
 cdef int sort_integers(ValueWriter writer, Value *v, Py_ssize_t count) except -1:
@@ -308,7 +299,9 @@ cdef int put_nodes(ValueWriter writer, Buffer b, const Value *v, const Word *key
     cdef ListNode *node
     cdef bint reverse = v.kind == LIST_FROM_HEAD
     while first < v.size:
-        reserve_nodes(writer, nodes + 1)
+        if nodes == writer.nodes_room:
+            writer.nodes = <ListNode *>resize(writer.nodes, (2 * nodes + 2) * sizeof(ListNode))
+            writer.nodes_room = 2 * nodes + 2
         node = &writer.nodes[nodes]
         node.first = first
         first = node.end = node_end(writer, v, first, &node.plain)
@@ -382,13 +375,6 @@ cdef int reserve_ranked(ValueWriter writer, Py_ssize_t count) except -1:
     if count > writer.ranked_room:
         writer.ranked = <Ranked *>resize(writer.ranked, count * sizeof(Ranked))
         writer.ranked_room = count
-    return 0
-
-
-cdef int reserve_nodes(ValueWriter writer, Py_ssize_t count) except -1:
-    if count > writer.nodes_room:
-        writer.nodes = <ListNode *>resize(writer.nodes, 2 * count * sizeof(ListNode))
-        writer.nodes_room = 2 * count
     return 0
 
 
