@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from string import hexdigits
 from types import MappingProxyType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from ..outcome.errors import EncodeError, TemplateError
 from ..outcome.messages import LINE_SHOWN, Hint, Message, shortened
@@ -91,9 +91,6 @@ class Template(Plan):
     Raises:
         TemplateError: a text can't be parsed; the message has a caret under the mistake.
     """
-
-    def __new__(cls, *texts: str | Template, scripts: Scripts = NO_SCRIPTS) -> Self:
-        return super().__new__(cls)
 
     def __init__(self, *texts: str | Template, scripts: Scripts = NO_SCRIPTS) -> None:
         text, commands, known = "", [], dict(scripts)
