@@ -46,7 +46,7 @@ cdef int make_plain(ColumnView *column, str kind, bytes extension) except -1:
     elif kind == "b":
         column.text, column.kind = text_of_bool, KIND_BOOL
     elif column.storage != STORAGE_OTHER:
-        column.write = WRITERS[column.storage]
+        column.write = WRITERS[<int>column.storage]
         if column.storage >= STORAGE_HALF:
             column.kind = KIND_FLOAT
             column.width = 2 << (column.storage - STORAGE_HALF)
