@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
-from ..sources.blocking import blocking_text
+from ..server.file_io import blocking_text
 from .command_line import Group, Listed, option
 from .exit_codes import MEANINGS, CommonOptions, Ended, Exit, fail, say
 

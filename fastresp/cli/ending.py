@@ -28,7 +28,7 @@ from ..outcome.errors import (
 from ..outcome.messages import Hint, Message, message_of
 from ..outcome.passwords import masked
 from ..outcome.report import Report, counted
-from ..sources.files.checks import EarlierOutput
+from ..server.file_io import EarlierOutput
 from ..transports.error_policy import error_fields
 from .exit_codes import CommonOptions, Ended, Exit, end_in_order, say, terminated
 

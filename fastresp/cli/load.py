@@ -19,10 +19,10 @@ from ..load.inquiry import deleting
 from ..load.mass_insert import mass_insert
 from ..load.verifying.unverifiable import check_names, check_template
 from ..outcome.errors import CommandError, TransportError
+from ..server.file_io import write_all
 from ..server.options import Options, Replicate, Serialize, grouped
 from ..server.preflight import Requirements
 from ..server.settings import Server
-from ..sources.blocking import write_all
 from ..sources.files.resp import RespFile
 from ..transports.error_policy import ErrorPolicy, reject_line
 from . import options

@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from typing import IO, Any
 
 from ..encode.template import Template
+from ..server.file_io import check_unused
 from ..sources.files import Format, Table, read
-from ..sources.files.checks import check_unused
 from ..sources.files.command_files import RejectsFile, read_rejects
 from ..sources.files.reading import ROW_BYTES
 from ..sources.files.resp import RespFile

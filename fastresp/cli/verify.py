@@ -10,8 +10,8 @@ from typing import Any
 from ..encode.template import Template
 from ..load.verifying.report import Difference, DifferenceTarget, VerifyReport, difference_line
 from ..load.verifying.verify import VerifyOptions, verify
+from ..server.file_io import write_all
 from ..server.options import Nulls
-from ..sources.blocking import write_all
 from . import options
 from .command_line import command
 from .ending import Ending, ending, progress_of, standard_output

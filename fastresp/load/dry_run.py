@@ -14,6 +14,7 @@ from ..encode.template import Template, check_creating
 from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..outcome.messages import Hint, Message, message_of
 from ..outcome.report import counted, size_text
+from ..replies.locating import naming_place
 from ..resp.buffer import Chunk
 from ..resp.merge import Merger
 from ..resp.shown import HEAD_BYTES, shown_command
@@ -27,7 +28,6 @@ from ..server.settings import Server, ServerLike
 from ..server.threads import in_parallel
 from ..sources.chunks import serializer
 from ..sources.source import Encoder, encoding, known_rows, released
-from ..transports.locating import naming_place
 from .inquiry import Command, Inquiry, SlotShares, inquire, merged, slot_shares
 from .memory_estimate import Estimate, Model
 from .progress import fraction_read

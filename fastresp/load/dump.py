@@ -11,13 +11,13 @@ from typing import IO, Any, Literal
 from ..encode.row_key import RowKeys
 from ..encode.template import Template, TemplateLike, as_template, check_creating
 from ..outcome.tracebacks import public
+from ..replies.locating import naming_place
 from ..resp.buffer import Chunk
+from ..server.file_io import write_all
 from ..server.forks import Inherited, is_own, on_fork
 from ..server.options import Nulls, Options
-from ..sources.blocking import write_all
 from ..sources.files.checks import check_not_read
 from ..sources.source import Data, Encoder, as_source, encoding, files_of, released
-from ..transports.locating import naming_place
 
 __all__ = ["dump", "write_chunk", "write_whole"]
 

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from ..encode.row_key import RowKeys
 from ..encode.script import resending_of
 from ..outcome.report import Report
+from ..replies.locating import locating
 from ..resp.buffer import Chunk
 from ..server.forks import is_own, on_fork
 from ..server.options import FSYNC, Merge, Options, Replicate, Serialize
@@ -39,7 +40,6 @@ from ..transports.driver import (
     wrap,
 )
 from ..transports.error_policy import ErrorPolicy
-from ..transports.locating import locating
 from ..transports.sending import ResumePoint
 from .commands import check_connection_state, check_several_connections, command_names
 

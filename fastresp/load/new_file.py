@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ..encode.payload.format import checksum
+from ..server.file_io import write_all
 from ..server.forks import Inherited, is_own, on_fork
-from ..sources.blocking import write_all
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

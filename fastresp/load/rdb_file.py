@@ -14,7 +14,7 @@ from ..encode.payload.format import Format, checksum, shifted
 from ..encode.payload.serializer import Serializer
 from ..encode.row_key import RowKeys
 from ..outcome.errors import EncodeError
-from ..sources.blocking import read_some, write_all
+from ..server.file_io import read_some, write_all
 from ..sources.source import Encoder
 from .new_file import Output, new_file, told
 

@@ -20,9 +20,9 @@ from ..sources.source import Data, as_source
 from ..transports.base import add_report
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Emit, Step, open_source, stream
-from ..transports.locating import locating
 from ..transports.socket import connecting
 from .cluster_core import ClusterCore
+from .locating import locating
 from .reply_core import ReplyCore
 
 __all__ = [

@@ -17,9 +17,8 @@ from ..outcome.messages import Hint, Message
 from ..outcome.report import ERRORS_KEPT, EXAMPLE_CHARACTERS, Report
 from ..resp.split import arguments
 from ..server.descriptors import needed_for
+from ..server.file_io import check_unused, write_all
 from ..server.options import MaxErrors, Rejects
-from ..sources.blocking import write_all
-from ..sources.files.checks import check_unused
 from .failures import remedy_for
 from .resend import is_script
 from .window import Window

@@ -20,12 +20,12 @@ from fastresp.load import mass_insert as module
 from fastresp.load.checkpoint import feature
 from fastresp.load.load import Feature, Load
 from fastresp.outcome.report import Report
+from fastresp.replies import locating
 from fastresp.resp.buffer import Chunk
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Checkpoint, Options
 from fastresp.sources.chunks import Chunks
 from fastresp.sources.pushed import Pushed
-from fastresp.transports import locating
 from fastresp.transports.driver import Steps, run
 
 ROWS = [(str(number), "value") for number in range(3)]

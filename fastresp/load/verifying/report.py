@@ -18,8 +18,7 @@ from ...outcome.command_error import location_text
 from ...outcome.messages import Hint, Message, shown_argument
 from ...outcome.report import Displayed, counted
 from ...server.descriptors import needed_for
-from ...sources.blocking import write_all
-from ...sources.files.checks import check_unused
+from ...server.file_io import check_unused, write_all
 
 __all__ = [
     "Difference",

@@ -17,11 +17,11 @@ from ...encode.template import TemplateLike, as_template
 from ...outcome.messages import Hint, Message
 from ...outcome.report import Report, counted
 from ...outcome.tracebacks import public
+from ...replies.locating import finding_lines, locating
 from ...server.options import Nulls, Options, arguments_of
 from ...server.settings import Server, ServerLike
 from ...sources.source import Data, as_source, place_of
 from ...transports.driver import Blocking, Emit, Pull, Step, run
-from ...transports.locating import finding_lines, locating
 from ..commands import command_names
 from ..progress import reporting
 from .comparison import Comparison

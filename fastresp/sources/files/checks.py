@@ -1,4 +1,4 @@
-"""Checks of files: first bytes, changes while they are read, outputs, and address space."""
+"""Checks before and while files are read: first bytes, changes, outputs, address space."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import re
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import date
 from typing import Any, NamedTuple
 
 from ...outcome.errors import SourceError
@@ -18,8 +17,8 @@ from .input import name_of
 from .remote import RemotePath, current
 
 __all__ = [
-    "PACKED_BEGINNINGS", "EarlierOutput", "InitialState", "binary_format",
-    "check_address_space", "check_not_read", "check_text", "check_unused",
+    "PACKED_BEGINNINGS", "InitialState", "binary_format", "check_address_space",
+    "check_not_read", "check_text",
 ]  # fmt: skip
 
 # Supported compressions. A Zstandard file may begin with a skippable frame (pzstd).
@@ -143,29 +142,6 @@ def check_not_read(path: str | os.PathLike[str], files: Iterable[str]) -> None:
     for file in files if os.path.exists(path) else ():
         if os.path.exists(file) and os.path.samefile(path, file):
             raise ValueError(f"{os.fspath(path)} is also the source; write to another file")
-
-
-class EarlierOutput(FileExistsError):
-    """An output file still contains the output of an earlier run."""
-
-
-def check_unused(path: str | os.PathLike[str], contents: str, step: str = "look at them") -> None:
-    """Refuse to overwrite a file that is not empty.
-
-    Args:
-        path: the file to write.
-        contents: for the message, the earlier output that the file may contain.
-        step: for the message, what to do with this output.
-
-    Raises:
-        EarlierOutput: the file is not empty.
-    """
-    if os.path.isfile(path) and os.path.getsize(path):
-        stem, suffix = os.path.splitext(os.fspath(path))
-        raise EarlierOutput(
-            f"{os.fspath(path)} already exists, and may contain {contents}: {step}, then move the "
-            f"file away; or name another file, such as {stem}-{date.today()}{suffix}"
-        )
 
 
 # For a few blocks, and for Arrow's threads: each has a stack of 8 MiB and a heap of up to 64 MiB.

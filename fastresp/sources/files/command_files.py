@@ -15,7 +15,7 @@ from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message, shown_argument
 from ...outcome.tracebacks import public
 from ...resp.values import pack
-from ..blocking import read_some
+from ...server.file_io import read_some
 from .checks import InitialState
 from .resp import CommandSource, RespFile
 

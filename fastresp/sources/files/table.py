@@ -15,7 +15,7 @@ from ...outcome.errors import SourceError
 from ...outcome.messages import shown_query
 from ...outcome.passwords import masked, masked_url
 from ...outcome.report import as_html
-from .checks import check_unused
+from ...server.file_io import check_unused
 from .input import StopEvent
 from .partitions import Partitions
 from .read_ahead import ReadAhead, SourcePass

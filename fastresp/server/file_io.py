@@ -1,4 +1,4 @@
-"""Complete writes and blocking reads, even on non-blocking files.
+"""Complete writes and blocking reads, even on non-blocking files; a check of output files.
 
 ``write()`` of an unbuffered file may write only a part, for example when a disk becomes full. On a
 non-blocking file, a read without data looks like the end of the file, and a write to a full pipe
@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import errno
 import io
+import os
+from datetime import date
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..server.descriptors import POLLIN, POLLOUT, new_poll
+from .descriptors import POLLIN, POLLOUT, new_poll
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Output", "blocking_text", "read_now", "read_some", "wait_until", "write_all"]
+__all__ = [
+    "EarlierOutput", "Output", "blocking_text", "check_unused", "read_now", "read_some",
+    "wait_until", "write_all",
+]  # fmt: skip
 
 
 def write_all(file: Any, data: Buffer) -> None:
@@ -115,3 +120,26 @@ def blocking_text(stream: TextIO) -> TextIO:
         line_buffering=getattr(stream, "line_buffering", False)
         or getattr(stream, "write_through", False),
     )
+
+
+class EarlierOutput(FileExistsError):
+    """An output file still contains the output of an earlier run."""
+
+
+def check_unused(path: str | os.PathLike[str], contents: str, step: str = "look at them") -> None:
+    """Refuse to overwrite a file that is not empty.
+
+    Args:
+        path: the file to write.
+        contents: for the message, the earlier output that the file may contain.
+        step: for the message, what to do with this output.
+
+    Raises:
+        EarlierOutput: the file is not empty.
+    """
+    if os.path.isfile(path) and os.path.getsize(path):
+        stem, suffix = os.path.splitext(os.fspath(path))
+        raise EarlierOutput(
+            f"{os.fspath(path)} already exists, and may contain {contents}: {step}, then move the "
+            f"file away; or name another file, such as {stem}-{date.today()}{suffix}"
+        )

@@ -15,7 +15,7 @@ from ..sources.files import Table
 from ..sources.files.input import LineSearch, StopEvent
 from ..sources.files.resp import CommandSource
 from ..sources.source import place_of
-from .driver import Blocking, Steps
+from ..transports.driver import Blocking, Steps
 
 __all__ = ["finding_lines", "locating", "naming_place"]
 
