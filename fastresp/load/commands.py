@@ -16,8 +16,6 @@ from ..sources.files.resp import RespFile
 
 __all__ = ["check_connection_state", "check_several_connections", "command_names", "is_idempotent"]
 
-CONNECTIONS = Hint("connections", ...)
-
 # MULTI, EXEC and DISCARD: the commands of a transaction share a connection.
 TRANSACTION = commands_with("multi", "end")
 # Commands whose order relative to all other commands matters.
@@ -96,30 +94,18 @@ def check_several_connections(source: object, template: Template | None, connect
     if connections == 1:
         return
     names = command_names(source, template)
-    if names is None and isinstance(source, RespFile):
-        message = Message(
-            f"several connections need the command names beforehand, and {source.name} can be "
-            "read only once; give the path of a file, or leave out ",
-            CONNECTIONS,
-        )
-        raise ValueError(message)
     if names is None:
-        message = Message(
-            "several connections need the command names beforehand; give a template that begins "
-            "with the command name, or leave out ",
-            CONNECTIONS,
-        )
-        raise ValueError(message)
+        advice = "; give a template that begins with the command name"
+        if isinstance(source, RespFile):
+            advice = f", and {source.name} can be read only once; give the path of a file"
+        words = f"several connections need the command names beforehand{advice}, or leave out "
+        raise ValueError(Message(words, Hint("connections", ...)))
     found = OF_ALL.intersection(names) | OF_A_CONNECTION.intersection(names)
     if template is not None:
         found -= TRANSACTION
     if found:
-        message = Message(
-            f"commands before and after {', '.join(sorted(found))} must stay in order on one "
-            "connection; leave out ",
-            CONNECTIONS,
-        )
-        raise ValueError(message)
+        words = f"commands before and after {', '.join(sorted(found))} must stay in order on one "
+        raise ValueError(Message(words, "connection; leave out ", Hint("connections", ...)))
 
 
 def is_idempotent(template: Template | None, nulls: str = "auto") -> bool:

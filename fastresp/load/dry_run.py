@@ -262,20 +262,15 @@ def take_sample(
             sample.rows = sample.total_rows = encoder.rows
         try:
             with naming_place(data):
-                _check_serialized(serializer, template)
+                serializer.finish()
+                refused = RowKeys(template).of_failing(serializer)
+                if refused is not None:
+                    raise refused
                 if sample.total_rows is None and fraction_read(data) is not None:
                     sample.total_rows = _count_on(chunks, encoder, data)
         except FastrespError as error:
             sample.fault = message_of(error)
     return sample
-
-
-def _check_serialized(serializer: Serializer, template: Template | None) -> None:
-    """Raise the error of the commands that can't be serialised, if any."""
-    serializer.finish()
-    error = RowKeys(template).of_failing(serializer)
-    if error is not None:
-        raise error
 
 
 def _count_on(chunks: Iterable[Chunk], encoder: Encoder, data: Any) -> int | None:
@@ -307,16 +302,12 @@ def _take_chunk(chunk: Chunk, sample: Sample) -> None:
         if row >= SAMPLE_ROWS or sample.size >= SAMPLE_BYTES:
             sample.whole, sample.rows = False, row
             return
-        _take(chunk, index, sample)
-
-
-def _take(chunk: Chunk, index: int, sample: Sample) -> None:
-    command = chunk.command(index, index)
-    sample.size += len(command)
-    sample.commands.append(arguments(command))
-    sample.row_of.append(chunk.rows[index])
-    if len(sample.shown) < COMMANDS_SHOWN:
-        sample.shown.append(shown_command(command[:HEAD_BYTES]))
+        command = chunk.command(index, index)
+        sample.size += len(command)
+        sample.commands.append(arguments(command))
+        sample.row_of.append(row)
+        if len(sample.shown) < COMMANDS_SHOWN:
+            sample.shown.append(shown_command(command[:HEAD_BYTES]))
 
 
 def _rejected(

@@ -23,15 +23,9 @@ from ..server.settings import Server, ServerLike, one_server
 from .memory_estimate import LIMITS, growth
 
 __all__ = [
-    "Command",
-    "Inquiry",
-    "SlotShares",
-    "command_info",
-    "deleting",
-    "inquire",
-    "merged",
+    "Command", "Inquiry", "SlotShares", "command_info", "deleting", "inquire", "merged",
     "slot_shares",
-]
+]  # fmt: skip
 
 # Larger commands are not checked with ACL DRYRUN: the reply is not worth the traffic.
 DRYRUN_BYTES = 1 << 16

@@ -35,6 +35,7 @@ from ..transports.driver import (
     Step,
     Steps,
     next_chunk,
+    nothing,
     open_source,
     run,
     wrap,
@@ -419,11 +420,6 @@ class Load:
         finally:
             del self._begun[-1]
             yield from self._end_features()
-
-
-def nothing() -> Steps[None]:
-    """Do nothing while a load waits."""
-    yield from ()
 
 
 class _Sender:

@@ -17,7 +17,7 @@ from ..server.forks import Inherited, is_own, on_fork
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Output", "Place", "new_file", "replacing", "told"]
+__all__ = ["Output", "Place", "naming_file", "new_file", "replacing"]
 
 # After each BEGUN_BYTES written, the system is asked to write these bytes back to disk, so that the
 # final fsync() has little to wait for.
@@ -143,7 +143,7 @@ def replacing(
     temporary = os.path.join(folder, f".fastresp-{os.urandom(8).hex()}")
     file: io.FileIO | None = None
     try:
-        with told(place.path):
+        with naming_file(place.path):
             file = io.FileIO(temporary, "x")
             on_fork(file, io.FileIO.close)
             if place.mode is not None:
@@ -151,10 +151,10 @@ def replacing(
         with file:
             yield file, place.path
             if durable:
-                with told(place.path):
+                with naming_file(place.path):
                     os.fsync(file.fileno())
         place.check(temporary)
-        with told(place.path):
+        with naming_file(place.path):
             os.replace(temporary, place.path)
     except Displaced:
         raise
@@ -188,7 +188,7 @@ class Output:
         if not is_own(self._file):
             raise OSError(str(Inherited("file")))
         self.crc = checksum(data, self.crc)
-        with told(self.place):
+        with naming_file(self.place):
             write_all(self._file, data)
         self.size += memoryview(data).nbytes
         fresh = self.size - self._begun
@@ -200,12 +200,12 @@ class Output:
 
     def patch(self, at: int, data: bytes) -> None:
         """Overwrite the bytes at offset ``at``, without updating the checksum."""
-        with told(self.place):
+        with naming_file(self.place):
             os.pwrite(self._file.fileno(), data, at)
 
 
 @contextmanager
-def told(place: str) -> Iterator[None]:
+def naming_file(place: str) -> Iterator[None]:
     """Reword an OSError: name the file's path, and say that no file was written."""
     try:
         yield

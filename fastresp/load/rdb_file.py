@@ -16,7 +16,7 @@ from ..encode.row_key import RowKeys
 from ..outcome.errors import EncodeError
 from ..server.file_io import read_some, write_all
 from ..sources.source import Encoder
-from .new_file import Output, new_file, told
+from .new_file import Output, naming_file, new_file
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -198,7 +198,7 @@ class KeyLog:
     def _add(self, records: bytes) -> None:
         parts = split(records)
         self._sizes.append([len(part) for part in parts])
-        with told(self._place):
+        with naming_file(self._place):
             if self._file is None:
                 folder = os.path.dirname(self._place)
                 self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115

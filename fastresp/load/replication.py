@@ -23,7 +23,7 @@ from ..server.options import Options, Replicate
 from ..server.preflight import Requirements
 from ..server.settings import Server, ServerLike, as_server
 from ..transports.base import RoutedChunks, Transport, add_report
-from ..transports.driver import Blocking, Steps
+from ..transports.driver import Blocking, Steps, nothing
 from ..transports.socket import connecting
 from .rdb_file import MAX_KEY_BYTES, RDB_VERSIONS, KeyLog, add_records, header, select
 from .replica import Keyspace, Replica
@@ -131,7 +131,7 @@ class Replication(Transport):
             yield from self._finishing(idle)
 
     def finishing(self) -> Steps[None]:
-        yield from self._finishing(_nothing)
+        yield from self._finishing(nothing)
 
     def ending_after(
         self,
@@ -220,13 +220,9 @@ class Replication(Transport):
         replica.attach(link.host, link.port)
         link.accept(replica.replication_id)
         version = min(self._format.rdb_version, max(RDB_VERSIONS))
-        expiring = self._max_keys if self._expires else 0
-        link.add(header(version, self._database, self._max_keys, expiring))
-        link.keep_alive(select(self._database))
-
-    @property
-    def _database(self) -> int:
-        return self.server.database
+        expiring, database = self._max_keys if self._expires else 0, self.server.database
+        link.add(header(version, database, self._max_keys, expiring))
+        link.keep_alive(select(database))
 
     def _send_end(self) -> None:
         _, link = self._parts
@@ -272,7 +268,7 @@ class Replication(Transport):
     def _sent(self) -> dict[int, Keyspace]:
         """The databases that the file creates."""
         found = Keyspace(self._serializer.key_count, self._serializer.expiring)
-        return {self._database: found} if found.keys else {}
+        return {self.server.database: found} if found.keys else {}
 
     @property
     def _keys_loaded(self) -> int | None:
@@ -309,8 +305,3 @@ class Replication(Transport):
         report.rows, report.unsent = rows, self._made - commands
         report.keys = self._keys_loaded
         self._ended = True
-
-
-def _nothing() -> Steps[None]:
-    """Do nothing while the server loads."""
-    yield from ()

@@ -19,7 +19,6 @@ from ..outcome.messages import Hint, Message
 from ..outcome.report import IndexState
 from ..resp.buffer import Chunk
 from ..resp.commands import properties_of
-from ..server.answers import Answers
 from ..server.cluster_view import ClusterView
 from ..server.options import Options
 from ..server.reply_parser import fields_of, integer_of
@@ -252,16 +251,22 @@ class SearchIndexes(Feature):
         assert load.transport is not None
         server, transport = load.transport.server, load.transport
         written = written_by(self._template, unknown=self._asked_for)
-        if not self._asked_for and (not written or not _may_have_indexes(transport.answers)):
-            return
-        timeout = self._options.timeout if self._asked_for else _least(self._options.timeout)
+        timeout, answers = self._options.timeout, transport.answers
+        if not self._asked_for:
+            timeout = min(ANSWERED_S if timeout is None else timeout, ANSWERED_S)
+            if not written or answers is None or not answers.searches:
+                return
+            if not answers.indexes and answers.topology is None:
+                return  # in a cluster, other nodes may have indexes
         indexes = self._indexes = Indexes(server, timeout)
         try:
             found: list[Index] = yield Blocking(indexes.ask, indexes.interrupt)
         except TransportError as error:
-            if self._asked_for:
-                raise _needs_indexes(self._options, error) from error
-            return
+            if not self._asked_for:
+                return
+            words = " needs a server with search indexes, and permission for FT._LIST and FT.INFO: "
+            text = Message(_option(self._options), words, f"{error} (nothing was sent)")
+            raise TransportError(text) from error
         self._before = {
             index.name: index for index in found if any(each.covered_by(index) for each in written)
         }
@@ -401,27 +406,11 @@ class SearchIndexes(Feature):
         )
 
 
-def _may_have_indexes(answers: Answers | None) -> bool:
-    """Return whether indexes may exist on the server or, in a cluster, on any node."""
-    if answers is None:
-        return False
-    return answers.searches and (bool(answers.indexes) or answers.topology is not None)
-
-
-def _least(timeout: float | None) -> float:
-    return ANSWERED_S if timeout is None else min(timeout, ANSWERED_S)
-
-
 def _option(options: Options) -> Hint:
     """Return the given option that needs indexes, for a message."""
     if options.index_backlog is not None:
         return Hint("index_backlog", options.index_backlog)
     return Hint("wait_index", True)
-
-
-def _needs_indexes(options: Options, error: TransportError) -> TransportError:
-    words = f" needs a server with search indexes, and permission for FT._LIST and FT.INFO: {error}"
-    return TransportError(Message(_option(options), words, " (nothing was sent)"))
 
 
 def _covers_none(options: Options, server: Server, found: Sequence[Index]) -> TransportError:

@@ -27,14 +27,8 @@ from .sink import OPTIONS, Sink
 from .totals import Totals
 
 __all__ = [
-    "Address",
-    "announce",
-    "end_job",
-    "give_up_job",
-    "listen",
-    "reading_options",
-    "sink_options",
-]
+    "Address", "announce", "end_job", "give_up_job", "listen", "reading_options", "sink_options",
+]  # fmt: skip
 
 # Maximum seconds to wait for a listener to return.
 TOLD_S = 60.0

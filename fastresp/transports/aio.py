@@ -75,9 +75,9 @@ async def stream(steps: Generator[Step | Emit, Any, None]) -> AsyncGenerator[Any
     """Run a core, and yield its items, like ``driver.stream()``."""
     core = Core(steps)
     try:
-        while (giving := await core.next_items()) is not None:
+        while (emitted := await core.next_items()) is not None:
             try:
-                for item in giving.items:
+                for item in emitted.items:
                     yield item
                 await asyncio.sleep(0)
             except GeneratorExit:
@@ -102,11 +102,11 @@ async def answer(step: Step) -> Any:
         result = step.function()
         if not isawaitable(result):
             return result
-        return await (result if step.meanwhile is None else _tended(result, step.meanwhile))
+        return await (result if step.meanwhile is None else _await_source(result, step.meanwhile))
     return await wait_for(step)
 
 
-async def _tended(awaited: Awaitable[Any], meanwhile: Callable[[], bool]) -> Any:
+async def _await_source(awaited: Awaitable[Any], meanwhile: Callable[[], bool]) -> Any:
     """Wait for a source, and call ``meanwhile`` every PAUSE_SECONDS until it returns False.
 
     Return the source's result; None if ``meanwhile`` has returned False.

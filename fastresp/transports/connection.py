@@ -21,7 +21,7 @@ from .sending import PORTION_S
 from .stream import Sink, Stream, Wait
 from .window import Window
 
-__all__ = ["LostConnection", "Connection"]
+__all__ = ["Connection", "LostConnection"]
 
 # Interval between reads while there are bytes to send: waking for each small write of the server
 # would cost more than everything else. A unix socket buffers 7 ms of replies.

@@ -20,8 +20,21 @@ from ..resp.buffer import Chunk
 from .stream import Stream, Wait, wait_for
 
 __all__ = [
-    "Pull", "Blocking", "ChunkSender", "Emit", "Source", "Steps", "Waits", "Step",
-    "next_chunk", "open_source", "run", "send_gathered", "stream", "wrap",
+    "Blocking",
+    "ChunkSender",
+    "Emit",
+    "Pull",
+    "Source",
+    "Step",
+    "Steps",
+    "Waits",
+    "next_chunk",
+    "nothing",
+    "open_source",
+    "run",
+    "send_gathered",
+    "stream",
+    "wrap",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -198,6 +211,11 @@ def wrap(
     finally:
         error = None  # its traceback would keep this frame, and so the data, alive
         steps.close()
+
+
+def nothing() -> Steps[None]:
+    """Do nothing."""
+    yield from ()
 
 
 def open_source(source: Source) -> Steps[None]:

@@ -8,19 +8,9 @@ from ..outcome.passwords import without_passwords
 from ..server.settings import Server
 
 __all__ = [
-    "ABORTED",
-    "LIKELY_CAUSES",
-    "TAKEN_OVER",
-    "NotMarked",
-    "NotRun",
-    "TakenOver",
-    "closed_outputs",
-    "idle_cause",
-    "may_pass",
-    "no_progress",
-    "remedy_for",
-    "with_second_look",
-]
+    "ABORTED", "LIKELY_CAUSES", "TAKEN_OVER", "NotMarked", "NotRun", "TakenOver", "closed_outputs",
+    "idle_cause", "may_pass", "no_progress", "remedy_for", "with_second_look",
+]  # fmt: skip
 
 # Error prefix of a script that ran no command: another loader has taken the checkpoint over.
 TAKEN_OVER = b"TAKENOVER "

@@ -120,7 +120,7 @@ class Lanes:
             lane = self._lane(server, len(self.lanes))
             lane.attach(connection)
             self.lanes.append(lane)
-        self._count_connections()
+        self.live_report.connections = len(self.connected)
 
     def retire(self, lanes: Iterable[int]) -> None:
         """Close the connections of lanes that will get no more commands.
@@ -139,9 +139,6 @@ class Lanes:
             lane.detach()
             lane.retry.release(lane.window)
             lane.lost_at = None
-        self._count_connections()
-
-    def _count_connections(self) -> None:
         self.live_report.connections = len(self.connected)
 
     def resend(self, units: Mapping[int, Sequence[tuple[Key, ResendUnit]]]) -> None:

@@ -90,7 +90,6 @@ class RedisCli(Transport):
         rate_limit: RateLimit = None,
     ) -> None:
         super().__init__(server)
-        self.answers: Answers | None = None
         check_timeout(timeout)
         self.timeout = timeout
         rate = Rate.of(rate_limit)
@@ -211,7 +210,8 @@ class RedisCli(Transport):
         self._read_poll, self._write_poll = new_poll(), new_poll()
         self._write_poll.register(ours, POLLOUT)
         for fd in self._outputs:
-            enlarge_pipe(fd)
+            with suppress(AttributeError, OSError):  # the system may not allow a larger pipe
+                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, BUFFER_BYTES)
             self._read_poll.register(fd, POLLIN)
             self._write_poll.register(fd, POLLIN)
         self._started = self._moved = time.monotonic()
@@ -369,16 +369,14 @@ class RedisCli(Transport):
         if level != self._level:
             self._level, self._moved = level, time.monotonic()
         elif self.timeout is not None and time.monotonic() - self._moved > self.timeout:
-            message, report = self._silence(), self.report
+            if self._outputs:
+                last_error = "" if level else self._last_error
+                message = no_progress(self.server, self.timeout, last_error)
+            else:
+                message = closed_outputs(self.timeout)
+            report = self.report
             self.kill()
             raise TransportTimeout(message, report)
-
-    def _silence(self) -> Message:
-        """Return the message for a redis-cli that makes no progress."""
-        assert self.timeout is not None
-        if not self._outputs:
-            return closed_outputs(self.timeout)
-        return no_progress(self.server, self.timeout, "" if self._level else self._last_error)
 
     def _read_outputs(self, ready: Iterable[int]) -> None:
         """Read redis-cli's output, so that redis-cli never blocks on a full pipe."""
@@ -447,12 +445,6 @@ class RedisCli(Transport):
         return TransportError(with_second_look(message, self.server, self.timeout), report)
 
 
-def enlarge_pipe(fd: int) -> None:
-    """Enlarge a pipe for redis-cli's output beyond 64 KiB, if the system allows it."""
-    with suppress(AttributeError, OSError):
-        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, BUFFER_BYTES)
-
-
 def unread(end: socket.socket) -> int:
     """Return the number of bytes that the other end of a socket has not read; 0 if unknown.
 
@@ -476,13 +468,9 @@ def beyond_redis_cli(program: str, server: Server, answers: Answers) -> str:
         )
     if server.tls and unknown:
         return f"redis-cli has no option for {', '.join(unknown)}"
-    if server.tls and not _knows_tls(program):
+    if server.tls and b"--tls" not in output_of(program, "--help"):
         return f"{program} was built without TLS"
     return ""
-
-
-def _knows_tls(program: str) -> bool:
-    return b"--tls" in output_of(program, "--help")
 
 
 def cli_options(server: Server, answers: Answers, user: str | None) -> list[str]:

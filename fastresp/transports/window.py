@@ -159,7 +159,6 @@ class Window:
         self._held: deque[Sending] = deque()
         self._gone: Sending | None = None  # the last chunk released
         self._next = 0  # all chunks with a lower number were sent
-        self._plain = True  # whether each reply answers one command
 
     @property
     def held(self) -> Sequence[Sending]:
@@ -325,13 +324,11 @@ class Window:
 
     def add(self, chunk: Chunk, start: Position | None = None) -> None:
         """Add a chunk; ``start`` as for Sending."""
-        self._plain = self._plain and chunk.commands == len(chunk.ends)
         self._held.append(Sending(chunk, self.last, start))
         self._added()
 
     def add_own(self, held: Sending) -> None:
         """Add a chunk of fastresp's own commands."""
-        self._plain = False
         self._held.append(held)
 
     def resend(self, held: Sending, waiting: MutableMapping[Any, Any], keys: Iterable[Any]) -> None:
@@ -339,7 +336,6 @@ class Window:
 
         ``waiting`` is the dict, and ``keys`` are the keys of the commands.
         """
-        self._plain = False
         # One call in C: no signal handler can run between adding and removing, since the second
         # part yields nothing.
         nothing: Iterable[Any] = filter(not_, map(waiting.pop, keys))
@@ -413,13 +409,6 @@ class Window:
         if fence is not None and fence.fence is not None and index == fence.end_reply - 1:
             fence.fence.refused = True
             fence.fence.existed = existed
-
-    def answered(self, index: int) -> int:
-        """Return the number of commands that a reply answers."""
-        if self._plain:
-            return 1
-        held, at = self.locate(index)
-        return len(held.chunk.parts(at))
 
     def failing(self, index: int, nested: int) -> range:
         """Return the indexes, in their chunk, of the commands that failed with an error.
