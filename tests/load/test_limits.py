@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -238,17 +236,3 @@ tell(lambda: fastresp.mass_insert(
     assert load["acknowledged"] + load["in_doubt"] == 1000
     lines = (tmp_path / "rejects").read_bytes().splitlines(keepends=True)
     assert all(json.loads(line)["code"] == "WRONGTYPE" and line.endswith(b"\n") for line in lines)
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
-def test_full_device(server: LocalServer, client: redis.Redis) -> None:
-    with pytest.raises(OSError, match="No space left"):
-        fastresp.dump([("SET", "a", 1)], None, "/dev/full")
-    client.set("text", 1)
-    with pytest.raises(OSError, match="all later ones were not written") as caught:
-        fastresp.mass_insert(
-            [("LPUSH", "text", 1), ("SET", "a", 1)], server=server.url, rejects="/dev/full"
-        )
-    report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
-    assert (report.acknowledged, report.in_doubt) == (2, 0)
-    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY

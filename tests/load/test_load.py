@@ -5,42 +5,15 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import preloaded
 import pytest
 import redis
-from peak import PEAK
 
 import fastresp
 from fastresp.server.local_server import LocalServer
-
-
-def commands(count: int) -> Iterator[tuple[str, str, int]]:
-    for i in range(count):
-        yield "SET", f"key:{i}", i
-
-
-def test_commands(server: LocalServer, client: redis.Redis) -> None:
-    report = fastresp.mass_insert(commands(50_000), server=server.url)
-    assert (report.commands, report.replies, report.failed, report.errors) == (
-        50_000,
-        50_000,
-        0,
-        [],
-    )
-    assert report.in_doubt == 0
-    assert report.bytes_sent == len(fastresp.pack_many(commands(50_000)))
-    assert report.transport == "socket"
-    assert report.commands_per_second == report.commands / report.seconds
-    assert client.dbsize() == 50_000
-    assert client.mget([f"key:{i}" for i in range(0, 50_000, 7)]) == [
-        b"%d" % i for i in range(0, 50_000, 7)
-    ]
 
 
 def test_rows_with_several_commands(server: LocalServer, client: redis.Redis) -> None:
@@ -75,12 +48,6 @@ def test_default_turns_objects_into_values(server: LocalServer, client: redis.Re
     assert client.get("path") == b"/a b"
 
 
-def test_nothing_to_load(server: LocalServer) -> None:
-    report = fastresp.mass_insert([], server=server.url)
-    assert (report.commands, report.replies, report.rows) == (0, 0, 0)
-    assert "0 commands" in str(report)
-
-
 def test_large_values_between_small_ones(server: LocalServer, client: redis.Redis) -> None:
     values = ["small", "x" * 3_000_000, b"\r\n" * 700_000, "", "y" * 600_000]
     report = fastresp.mass_insert(enumerate(values), "SET {0} {1}", server=server.url)
@@ -112,36 +79,6 @@ def test_server_from_the_environment(
     monkeypatch.setenv("REDIS_URL", server.url)
     fastresp.mass_insert([("SET", "from", "environment")])
     assert client.get("from") == b"environment"
-
-
-def test_over_tcp(start_server, port: int) -> None:
-    server = start_server("--port", str(port))
-    fastresp.mass_insert(commands(10_000), server=f"redis://127.0.0.1:{port}/3")
-    with redis.Redis.from_url(server.url, db=3) as client:
-        assert client.dbsize() == 10_000
-
-
-def test_error_replies_raise_at_the_end(server: LocalServer, client: redis.Redis) -> None:
-    client.set("text", "x")
-    mixed = [("LPUSH", "text", 1), ("SET", "fine", 1)] * 300
-    with pytest.raises(fastresp.LoadErrors) as caught:
-        fastresp.mass_insert(mixed, server=server.url)
-    report = caught.value.report
-    assert (report.commands, report.replies, report.failed) == (600, 600, 300)
-    assert len(report.errors) == 100
-    assert {error.code for error in report.errors} == {"WRONGTYPE"}
-    assert (report.errors[0].index, report.errors[0].row) == (0, 0)
-    assert client.get("fine") == b"1"
-    assert "WRONGTYPE" in str(caught.value)
-
-
-def test_error_replies_are_collected(server: LocalServer, client: redis.Redis) -> None:
-    client.set("text", "x")
-    storm = (("LPUSH", "text", i) for i in range(100_000))
-    report = fastresp.mass_insert(storm, server=server.url, on_error="collect")
-    assert (report.commands, report.replies, report.failed) == (100_000, 100_000, 100_000)
-    with pytest.raises(fastresp.LoadErrors):
-        report.raise_for_errors()
 
 
 @pytest.mark.parametrize("option", [{"on_error": "stop"}, {"max_errors": 5}, {"rejects": print}])
@@ -204,50 +141,6 @@ def test_progress_bar_goes_to_stderr(server: LocalServer) -> None:
     assert done.stdout == "1000\n"
     assert "1,000 rows" in done.stderr
     assert "MB/s" in done.stderr
-
-
-def test_several_threads_at_once(server: LocalServer, client: redis.Redis) -> None:
-    reports: list[fastresp.Report] = []
-
-    def load(name: int) -> None:
-        data = ((f"{name}:{i}", i) for i in range(20_000))
-        reports.append(fastresp.mass_insert(data, "SET {0} {1}", server=server.url))
-
-    threads = [threading.Thread(target=load, args=(name,)) for name in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [report.replies for report in reports] == [20_000] * 4
-    assert client.dbsize() == 80_000
-
-
-MEMORY_CODE = (
-    PEAK
-    + """
-import sys, fastresp
-from fastresp import *
-url, count, value = sys.argv[1], int(sys.argv[2]), "x" * 129
-def load(n):
-    report = fastresp.mass_insert((("SET", f"key:{i % 1000}", value) for i in range(n)), server=url)
-    assert report.replies == n
-load(1000)
-before = peak()
-load(count)
-print(peak() - before)
-"""
-)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_ten_million_commands_in_little_memory(server: LocalServer) -> None:
-    """Peak memory at most 32 MiB above the start, for a load of 1.6 GB."""
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY_CODE, server.url, "10000000"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert int(done.stdout) * 1024 <= 32 << 20
 
 
 @pytest.mark.slow

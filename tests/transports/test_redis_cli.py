@@ -5,38 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 
 import psutil
 import pytest
 import redis
-from loads import VALUE, interrupted, running_load, whole_prefix
+from loads import VALUE, commands, interrupted, lost, running_load, whole_prefix
 
 import fastresp
 from fastresp.server.local_server import LocalServer
 
-
-def commands(
-    count: int, at: int | None = None, happening: Callable[[], object] | None = None
-) -> Iterator[tuple[str, str, str]]:
-    """Yield SETs of distinct keys; call ``happening`` before one of them."""
-    for i in range(count):
-        if i == at and happening is not None:
-            happening()
-        yield "SET", f"key:{i}", VALUE
-
-
-def lost(server: LocalServer, data: object, **options: object) -> fastresp.TransportError:
-    """Run a load that loses its connection; return the error."""
-    with pytest.raises(fastresp.TransportError) as caught:
-        fastresp.mass_insert(data, server=server.url, transport="redis-cli", **options)
-    assert caught.value.report is not None
-    return caught.value
+insert = partial(fastresp.mass_insert, transport="redis-cli")
 
 
 def test_server_killed(start_server: Callable[..., LocalServer]) -> None:
     server = start_server()
-    error = lost(server, commands(400_000, 200_000, server.process.kill))
+    error = lost(insert, server.url, commands(400_000, 200_000, server.process.kill))
     report = error.report
     assert report is not None
     assert 0 < report.commands <= 400_000
@@ -49,7 +34,7 @@ def test_server_killed(start_server: Callable[..., LocalServer]) -> None:
 def test_killed_server_holds_a_prefix(start_server: Callable[..., LocalServer]) -> None:
     """After a restart from its append-only file, the server has the first n commands, n <= sent."""
     server = start_server("--appendonly", "yes", "--appendfsync", "always")
-    error = lost(server, commands(200_000, 100_000, server.process.kill))
+    error = lost(insert, server.url, commands(200_000, 100_000, server.process.kill))
     server.stop()
     server.start()
     client = redis.Redis.from_url(server.url, retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0))
@@ -71,7 +56,7 @@ def test_connection_killed(server: LocalServer, client: redis.Redis) -> None:
             if other["id"] != mine:
                 client.client_kill_filter(_id=other["id"])
 
-    error = lost(server, commands(400_000, 200_000, kill_the_other))
+    error = lost(insert, server.url, commands(400_000, 200_000, kill_the_other))
     assert "CLIENT KILL" in str(error)
     assert "a new connection works" in str(error)
     assert error.report is not None
@@ -98,7 +83,7 @@ def test_frozen_server(start_server: Callable[..., LocalServer], count: int) -> 
     pid = server.process.pid
     data = commands(count, count // 2, lambda: os.kill(pid, signal.SIGSTOP))
     started = time.monotonic()
-    error = lost(server, data, timeout=1.0)
+    error = lost(insert, server.url, data, timeout=1.0)
     assert time.monotonic() - started < 20
     assert isinstance(error, fastresp.TransportTimeout)
     assert "no progress for 1 s" in str(error)
@@ -123,13 +108,13 @@ def test_frozen_redis_cli(server: LocalServer) -> None:
 
 def test_slow_source_is_not_a_timeout(server: LocalServer, client: redis.Redis) -> None:
     data = commands(100_000, 50_000, lambda: time.sleep(1.5))
-    report = fastresp.mass_insert(data, server=server.url, timeout=1.0)
+    report = insert(data, server=server.url, timeout=1.0)
     assert report.replies == 100_000
 
 
 def test_slow_server_is_not_a_timeout(server: LocalServer) -> None:
     slow = [("EVAL", "local s = 0; for i = 1, 5e5 do s = s + i end", 0)] * 50
-    report = fastresp.mass_insert(slow, server=server.url, timeout=30)
+    report = insert(slow, server=server.url, timeout=30)
     assert (report.replies, report.failed) == (50, 0)
 
 
@@ -138,7 +123,7 @@ def test_value_larger_than_the_server_accepts(server: LocalServer, client: redis
     data = [("SET", "a", 1), ("SET", "b", "x" * (2 << 20)), ("SET", "c", 1)]
     try:
         with pytest.raises(fastresp.EncodeError, match=r"row 1, .*proto-max-bulk-len") as caught:
-            fastresp.mass_insert(data, "{0} {1} {2}", server=server.url, transport="redis-cli")
+            insert(data, "{0} {1} {2}", server=server.url)
         raw = fastresp.pack_many(data)
         with (
             pytest.raises(fastresp.TransportError, match="proto-max-bulk-len"),
@@ -155,9 +140,7 @@ def test_value_larger_than_the_server_accepts(server: LocalServer, client: redis
 
 def test_out_of_memory(start_server: Callable[..., LocalServer]) -> None:
     server = start_server("--maxmemory", "10mb", "--maxmemory-policy", "noeviction")
-    report = fastresp.mass_insert(
-        commands(200_000), server=server.url, on_error="collect", transport="redis-cli"
-    )
+    report = insert(commands(200_000), server=server.url, on_error="collect")
     assert report.replies == 200_000
     assert 0 < report.failed < 200_000
     assert report.errors[0].code == "OOM"
@@ -165,7 +148,7 @@ def test_out_of_memory(start_server: Callable[..., LocalServer]) -> None:
 
 
 def test_errors_keep_the_servers_words(server: LocalServer) -> None:
-    report = fastresp.mass_insert(
+    report = insert(
         [("SET", "a"), ("NOSUCH", "x"), ("EVAL", "return redis.error_reply('MINE own words')", 0)],
         server=server.url,
         on_error="collect",
@@ -185,7 +168,7 @@ def test_source_raises(server: LocalServer, client: redis.Redis, failure: BaseEx
         raise failure
 
     with pytest.raises(type(failure)) as caught:
-        fastresp.mass_insert(commands(60_000, 50_001, fail), server=server.url)
+        insert(commands(60_000, 50_001, fail), server=server.url)
     assert caught.value is failure
     assert "50,001 commands" in caught.value.__notes__[0]
     assert "50,001 replies" in caught.value.__notes__[0]
@@ -200,7 +183,7 @@ def test_source_that_lost_another_server(server: LocalServer, client: redis.Redi
         raise lost
 
     with pytest.raises(fastresp.TransportError) as caught:
-        fastresp.mass_insert(commands(6_000, 5_001, fail), server=server.url)
+        insert(commands(6_000, 5_001, fail), server=server.url)
     assert caught.value is lost
     assert lost.report is not None
     assert lost.report.replies == lost.report.commands == 5_001
@@ -210,7 +193,7 @@ def test_source_that_lost_another_server(server: LocalServer, client: redis.Redi
 def test_value_that_cannot_be_sent(server: LocalServer, client: redis.Redis) -> None:
     rows = [{"id": i, "name": "x" if i != 1234 else object()} for i in range(2000)]
     with pytest.raises(fastresp.EncodeError, match="row 1,234") as caught:
-        fastresp.mass_insert(rows, "HSET user:{id} name {name}", server=server.url)
+        insert(rows, "HSET user:{id} name {name}", server=server.url)
     assert (caught.value.row, caught.value.argument) == (1234, 3)
     assert "1,234 replies" in caught.value.__notes__[0]
     assert client.dbsize() == 1234
@@ -226,7 +209,7 @@ def test_source_raises_after_the_server_is_lost(
         raise SourceFailure
 
     with pytest.raises(SourceFailure) as caught:
-        fastresp.mass_insert(commands(400_000, 300_000, fail), server=server.url)
+        insert(commands(400_000, 300_000, fail), server=server.url)
     assert "lost the connection" in "".join(caught.value.__notes__)
 
 

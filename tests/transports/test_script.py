@@ -340,12 +340,7 @@ def test_interruption_resends_nothing_twice() -> None:
     left = list(errors)
     window.filter_errors(left)
     assert left == errors[-2:]
-    assert numbers(window) == (
-        6,
-        6,
-        26,
-        6,
-    )
+    assert numbers(window) == (6, 6, 26, 6)
     again = list(errors)
     window.filter_errors(again)
     assert again == errors[-2:]
@@ -355,12 +350,7 @@ def test_interruption_resends_nothing_twice() -> None:
     assert not window.has_room
     assert window.totals()[:2] == (20, 14)
     window.refill()
-    assert numbers(window) == (
-        6,
-        0,
-        26,
-        6,
-    )
+    assert numbers(window) == (6, 0, 26, 6)
     assert window.has_room
     assert window.totals()[:2] == (20, 14)
     assert window.sending is not None
@@ -390,12 +380,7 @@ def test_interruption_right_after_a_chunk_is_added() -> None:
     with pytest.raises(KeyboardInterrupt):
         window.refill()
     for _ in range(2):
-        assert numbers(window) == (
-            6,
-            0,
-            26,
-            6,
-        )
+        assert numbers(window) == (6, 0, 26, 6)
         window.refill()
 
 

@@ -30,13 +30,15 @@ def test_load(insert_singly: Insert, server: LocalServer, client: redis.Redis) -
     assert (report.in_doubt, report.unsent, report.stopped, report.errors) == (0, 0, "", [])
     assert report.bytes_sent == len(fastresp.pack_many(commands(100_000)))
     assert report.transport == "socket"
+    assert report.commands_per_second == report.commands / report.seconds
     assert client.dbsize() == 100_000
     assert set(client.mget([f"key:{i}" for i in range(0, 100_000, 7)])) == {VALUE.encode()}
 
 
 def test_nothing(insert: Insert, server: LocalServer) -> None:
     report = insert([], server=server.url)
-    assert (report.commands, report.replies) == (0, 0)
+    assert (report.commands, report.replies, report.rows) == (0, 0, 0)
+    assert "0 commands" in str(report)
 
 
 def test_all_kinds_of_replies(insert: Insert, server: LocalServer) -> None:

@@ -161,7 +161,7 @@ def test_rejects_that_cannot_be_written(
     with pytest.raises(FileNotFoundError):
         insert([("SET", "a", 1)], server=server.url, rejects=tmp_path / "no" / "folder")
     assert client.get("a") is None
-    with pytest.raises(OSError, match="No space left") as caught:
+    with pytest.raises(OSError, match=r"No space left.* all later ones were not") as caught:
         insert(mixed(1000, 10), server=server.url, rejects="/dev/full")
     assert caught.value.report.replies == 1000
 
@@ -201,6 +201,8 @@ def test_many_errors(insert: Insert, server: LocalServer) -> None:
     storm = (("LPUSH", "text", i) for i in range(300_000))
     report = insert(storm, server=server.url, on_error="collect")
     assert (report.replies, report.failed, len(report.errors)) == (300_000, 300_000, 100)
+    with pytest.raises(fastresp.LoadErrors):
+        report.raise_for_errors()
 
 
 def test_out_of_memory(insert: Insert, start_server: Callable[..., LocalServer]) -> None:

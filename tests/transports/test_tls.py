@@ -2,75 +2,53 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
 import valkey
 import valkey.asyncio
-from loads import VALUE, interrupted, running_load
+from loads import VALUE, Insert, commands, interrupted, running_load
 
 import fastresp
 import fastresp.aio
 from fastresp.server.local_server import LocalServer
 
 
-def insert_sync(data: Any, **options: Any) -> fastresp.Report:
-    return fastresp.mass_insert(data, transport="socket", **options)
-
-
-def insert_asyncio(data: Any, **options: Any) -> fastresp.Report:
-    return asyncio.run(fastresp.aio.mass_insert(data, **options))
-
-
-@pytest.fixture(params=[insert_sync, insert_asyncio], ids=["sync", "asyncio"])
-def insert(request: pytest.FixtureRequest) -> Callable[..., fastresp.Report]:
-    return request.param
-
-
-def commands(count: int) -> Iterator[tuple[str, str, str]]:
-    for i in range(count):
-        yield "SET", f"key:{i}", VALUE
-
-
 @pytest.mark.few(1)
-def test_load(insert: Callable[..., fastresp.Report], tls: Callable[..., str]) -> None:
-    report = insert(commands(200_000), server=tls())
+def test_load(insert_singly: Insert, tls: Callable[..., str]) -> None:
+    report = insert_singly(commands(200_000), server=tls())
     assert (report.commands, report.replies, report.failed) == (200_000, 200_000, 0)
     with redis.Redis.from_url(tls()) as client:
         assert client.dbsize() == 200_000
         assert set(client.mget([f"key:{i}" for i in range(0, 200_000, 7)])) == {VALUE.encode()}
 
 
-def test_clients_of_both_kinds(insert: Callable[..., fastresp.Report], tls: Callable) -> None:
+def test_clients_of_both_kinds(insert_singly: Insert, tls: Callable) -> None:
     with redis.Redis.from_url(tls()) as client:
-        assert insert(commands(1000), server=client).replies == 1000
+        assert insert_singly(commands(1000), server=client).replies == 1000
         assert client.dbsize() == 1000
-    assert insert(commands(1000), server=redis.asyncio.Redis.from_url(tls())).replies == 1000
+    assert insert_singly(commands(1000), server=redis.asyncio.Redis.from_url(tls())).replies == 1000
     for client in (valkey.Valkey, valkey.asyncio.Valkey):
         url = tls().replace("rediss://", "valkeys://")
-        assert insert(commands(1000), server=client.from_url(url)).replies == 1000
-        assert insert(commands(1000), server=url).replies == 1000
+        assert insert_singly(commands(1000), server=client.from_url(url)).replies == 1000
+        assert insert_singly(commands(1000), server=url).replies == 1000
 
 
 @pytest.mark.few(1)
-def test_replies_and_commands_at_once(
-    insert: Callable[..., fastresp.Report], tls: Callable[..., str]
-) -> None:
+def test_replies_and_commands_at_once(insert_singly: Insert, tls: Callable[..., str]) -> None:
     """200 MB of replies to 20 MB of commands: a writer that does not read would block."""
     data = [("SET", "a", "x" * 200_000), *[("GET", "a"), ("SET", "b", "y" * 20_000)] * 1000]
-    assert insert(data, server=tls()).replies == 2001
+    assert insert_singly(data, server=tls()).replies == 2001
 
 
-def test_large_value(insert: Callable[..., fastresp.Report], tls: Callable[..., str]) -> None:
+def test_large_value(insert_singly: Insert, tls: Callable[..., str]) -> None:
     value = os.urandom(1 << 20) * 30
-    assert insert([("SET", "a", value), ("SET", "b", 1)], server=tls()).replies == 2
+    assert insert_singly([("SET", "a", value), ("SET", "b", 1)], server=tls()).replies == 2
     with redis.Redis.from_url(tls()) as client:
         assert client.get("a") == value
 
@@ -89,20 +67,18 @@ def test_execute(tls: Callable[..., str]) -> None:
     assert slow == got[:200]
 
 
-def test_errors_have_their_rows(
-    insert: Callable[..., fastresp.Report], tls: Callable[..., str]
-) -> None:
+def test_errors_have_their_rows(insert_singly: Insert, tls: Callable[..., str]) -> None:
     data = [
         ("LPUSH", "key:0", i) if i % 1000 == 999 else ("SET", f"key:{i}", i) for i in range(50_000)
     ]
-    report = insert(data, server=tls(), on_error="collect")
+    report = insert_singly(data, server=tls(), on_error="collect")
     assert [error.row for error in report.errors] == list(range(999, 50_000, 1000))
 
 
 @pytest.mark.few(4)
 @pytest.mark.parametrize("at", [30_000, 90_000, 170_000])
 def test_server_killed(
-    insert: Callable[..., fastresp.Report],
+    insert_singly: Insert,
     tls_server: LocalServer,
     tls: Callable[..., str],
     at: int,
@@ -114,7 +90,7 @@ def test_server_killed(
             yield command
 
     with pytest.raises(fastresp.TransportError, match="lost the connection") as caught:
-        insert(data(), server=tls())
+        insert_singly(data(), server=tls())
     report = caught.value.report
     assert report is not None
     assert 0 < report.acknowledged <= report.commands < 300_000
