@@ -274,13 +274,3 @@ def test_slot_without_a_node(start_server: Any) -> None:
             buffer.push(["a"])
         with fastresp.ListBuffer("b", server=server.url) as buffer:  # slot 3300
             assert buffer.push(["a"]).length == 1
-
-
-def test_user_without_permission(cluster: LocalCluster) -> None:
-    for client in cluster.clients:
-        client.execute_command("ACL", "SETUSER", "me", "on", ">p", "~*", "+@all", "-cluster|slots")
-    url = cluster.url.replace("redis://", "redis://me:p@")
-    with pytest.raises(fastresp.TransportError, match=r"ACL SETUSER ... \+cluster\|slots"):
-        fastresp.ListBuffer("q", server=url).push(["a"])
-    for client in cluster.clients:
-        client.execute_command("ACL", "DELUSER", "me")

@@ -311,16 +311,6 @@ def test_errors_name_their_node(insert: Insert, cluster: LocalCluster, tmp_path:
     assert json.loads(rejects.read_text())["node"] == node
 
 
-def test_user_without_permission(cluster: LocalCluster) -> None:
-    for client in cluster.clients:
-        client.execute_command("ACL", "SETUSER", "me", "on", ">p", "~*", "+@all", "-cluster|slots")
-    url = cluster.url.replace("redis://", "redis://me:p@")
-    with pytest.raises(fastresp.TransportError, match=r"ACL SETUSER ... \+cluster\|slots"):
-        fastresp.mass_insert([("SET", "a", 1)], server=url)
-    for client in cluster.clients:
-        client.execute_command("ACL", "DELUSER", "me")
-
-
 def test_client_with_a_dead_first_node(cluster: LocalCluster, port: int) -> None:
     nodes = [
         redis.asyncio.cluster.ClusterNode("127.0.0.1", each) for each in (port, *cluster.ports)
