@@ -17,7 +17,7 @@ from ..server.forks import Inherited, is_own, on_fork
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Output", "Place", "naming_file", "new_file", "replacing"]
+__all__ = ["NewFile", "TargetPath", "naming_file", "new_file", "replacing"]
 
 # After each BEGUN_BYTES written, the system is asked to write these bytes back to disk, so that the
 # final fsync() has little to wait for.
@@ -32,7 +32,7 @@ class Displaced(FileExistsError):
     """
 
 
-class Place:
+class TargetPath:
     """The path that a new file will get, and the state of the file that exists there.
 
     Args:
@@ -75,7 +75,7 @@ class Place:
 
         Raises:
             Displaced: there are no ``beginnings``, and the file was created or changed since this
-                Place was created.
+                TargetPath was created.
             FileExistsError: there are ``beginnings``, and the file starts with different bytes or
                 has become a symbolic link.
         """
@@ -111,13 +111,15 @@ def version(found: os.stat_result) -> tuple[int, ...]:
 
 
 @contextmanager
-def new_file(path: str | os.PathLike[str] | Place, *, durable: bool = True) -> Iterator[Output]:
+def new_file(
+    path: str | os.PathLike[str] | TargetPath, *, durable: bool = True
+) -> Iterator[NewFile]:
     """Open a file that atomically replaces ``path`` when it is closed.
 
     After an exception, the new file is removed, unless the exception is ``Displaced``. A symbolic
     link is kept, and its target is replaced. A file that was created or changed at the path while
     the new file was written is not replaced: ``Displaced`` is raised, and the new file keeps its
-    temporary name. A ``Place`` with ``beginnings`` instead checks how the file at the path begins.
+    temporary name. If ``path`` has ``beginnings``, only the first bytes of that file are checked.
 
     Args:
         path: the final path of the new file.
@@ -130,15 +132,15 @@ def new_file(path: str | os.PathLike[str] | Place, *, durable: bool = True) -> I
         ValueError: the path is not a file.
     """
     with replacing(path, durable=durable) as (file, place):
-        yield Output(file, place)
+        yield NewFile(file, place)
 
 
 @contextmanager
 def replacing(
-    path: str | os.PathLike[str] | Place, *, durable: bool = False
+    path: str | os.PathLike[str] | TargetPath, *, durable: bool = False
 ) -> Iterator[tuple[io.FileIO, str]]:
     """Like ``new_file()``, but yield the raw file and its final path."""
-    place = path if isinstance(path, Place) else Place(path)
+    place = path if isinstance(path, TargetPath) else TargetPath(path)
     folder = os.path.dirname(place.path)
     temporary = os.path.join(folder, f".fastresp-{os.urandom(8).hex()}")
     file: io.FileIO | None = None
@@ -167,7 +169,7 @@ def replacing(
         _sync_folder(folder)
 
 
-class Output:
+class NewFile:
     """A new file, with a checksum of the bytes written, which an RDB file needs.
 
     Attributes:

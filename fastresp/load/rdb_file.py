@@ -16,7 +16,7 @@ from ..encode.row_key import RowKeys
 from ..outcome.errors import EncodeError
 from ..server.file_io import read_some, write_all
 from ..sources.source import Encoder
-from .new_file import Output, naming_file, new_file
+from .new_file import NewFile, naming_file, new_file
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -140,7 +140,7 @@ def _counts(keys: int, expiring: int) -> bytes:
 NO_KEYS = _counts(0, 0)
 
 
-def _end(output: Output, at: int, counts: bytes) -> None:
+def _end(output: NewFile, at: int, counts: bytes) -> None:
     """Fill in the numbers of keys, and write the checksum."""
     # The CRC is linear: XOR in the checksum of the bytes that the numbers change.
     changed = bytes(a ^ b for a, b in zip(counts, NO_KEYS, strict=True))

@@ -27,7 +27,7 @@ from ..sources.files.checks import check_not_read
 from ..transports.driver import Steps
 from .commands import command_names
 from .load import Feature, Load
-from .new_file import Place, new_file
+from .new_file import TargetPath, new_file
 
 __all__ = ["Metrics", "Span"]
 
@@ -67,7 +67,7 @@ class Metrics(Feature):
         target = options.metrics
         self._sources, self._rejects = sources, options.rejects
         self._file: str | os.PathLike[str] | None = None
-        self._place: Place | None = None
+        self._place: TargetPath | None = None
         self._function: Callable[[str], object] | None = None
         name = None if options.checkpoint is None else options.checkpoint.name
         if isinstance(target, str | os.PathLike):
@@ -104,7 +104,7 @@ class Metrics(Feature):
         """
         if self._file is not None:
             rejects = self._rejects
-            place = Place(self._file, BEGINNINGS, "metrics")
+            place = TargetPath(self._file, BEGINNINGS, "metrics")
             if isinstance(rejects, str | os.PathLike) and os.path.realpath(rejects) == place.path:
                 raise FileExistsError(f"{rejects!r} is the rejects file; name another for metrics")
             self._place = place

@@ -10,7 +10,7 @@ from typing import Any
 from ..outcome.errors import CommandError, ProtocolError
 from ..resp.read import ReplyReader
 from ..resp.slots import size_queries
-from ..transports.stream import Sink, Stream
+from ..transports.stream import ReplySink, Stream
 from ..transports.window import Window
 
 __all__ = ["ReplySizes"]
@@ -82,7 +82,7 @@ class ReplySizes:
         before = ends[at - 1] if at else 0
         return self._first + max(bisect_right(ends, before + self._max_bytes), at + 1)
 
-    def step(self, window: Window, stream: Stream, sink: Sink) -> bool:
+    def step(self, window: Window, stream: Stream, sink: ReplySink) -> bool:
         """Send queries if needed, or read replies to queries; return whether bytes were sent."""
         if self.asking:
             self._read(stream, sink)
@@ -113,7 +113,7 @@ class ReplySizes:
             self._window.add(questions)
             stream.feed(self._reader)
 
-    def _read(self, stream: Stream, sink: Sink) -> None:
+    def _read(self, stream: Stream, sink: ReplySink) -> None:
         """Read replies to queries; use the replies when all have arrived."""
         self._answers += self._reader.take()
         window, count = self._window, len(self._answers)

@@ -18,10 +18,10 @@ from ..server.options import Rate
 from ..server.settings import Server
 from .failures import LIKELY_CAUSES, NotMarked, NotRun, idle_cause, with_second_look
 from .sending import PORTION_S
-from .stream import Sink, Stream, Wait
+from .stream import ReplySink, Stream, Wait
 from .window import Window
 
-__all__ = ["Connection", "LostConnection"]
+__all__ = ["LostConnection", "Connection"]
 
 # Interval between reads while there are bytes to send: waking for each small write of the server
 # would cost more than everything else. A unix socket buffers 7 ms of replies.
@@ -54,7 +54,7 @@ class Connection:
     """
 
     # Receives the bytes of replies; set by subclasses.
-    sink: Sink
+    sink: ReplySink
     # An additional likely cause of a timeout.
     likely = ""
     # Maximum reads in one step: 1 MiB, which may contain 200,000 errors.

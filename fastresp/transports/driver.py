@@ -20,21 +20,8 @@ from ..resp.buffer import Chunk
 from .stream import Stream, Wait, wait_for
 
 __all__ = [
-    "Blocking",
-    "ChunkSender",
-    "Emit",
-    "Pull",
-    "Source",
-    "Step",
-    "Steps",
-    "Waits",
-    "next_chunk",
-    "nothing",
-    "open_source",
-    "run",
-    "send_gathered",
-    "stream",
-    "wrap",
+    "Pull", "Blocking", "ChunkSender", "Emit", "Source", "Steps", "Waits", "Step",
+    "next_chunk", "nothing", "open_source", "run", "send_gathered", "stream", "wrap",
 ]  # fmt: skip
 
 T = TypeVar("T")

@@ -1,10 +1,12 @@
 from typing_extensions import disjoint_base
 
-from .stream import Sink
+from .stream import ReplySink
 
 READ_BYTES: int
 
-def receive(fd: int, sink: Sink, reads: int, milliseconds: int = 0, soon: bool = False) -> bool: ...
+def receive(
+    fd: int, sink: ReplySink, reads: int, milliseconds: int = 0, soon: bool = False
+) -> bool: ...
 
 @disjoint_base
 class Undisturbed:

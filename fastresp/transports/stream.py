@@ -15,7 +15,7 @@ from .sending import Sending
 from .signals import READ_BYTES, receive
 from .window import Window
 
-__all__ = ["Sink", "Stream", "Wait", "wait_for"]
+__all__ = ["ReplySink", "Stream", "Wait", "wait_for"]
 
 # A unix socket buffers 208 KiB by default. A larger buffer saves 3% of the time of an LPUSH load,
 # because the server waits less.
@@ -39,7 +39,7 @@ class Wait(NamedTuple):
     seconds: float
 
 
-class Sink(Protocol):
+class ReplySink(Protocol):
     """Receives the bytes of replies. Must be compiled; see ``receive()`` in ``signals``."""
 
     def feed(self, data: bytes, /) -> object: ...
@@ -67,7 +67,7 @@ class Stream:
         full: whether the socket had no room at the last send.
     """
 
-    def __init__(self, connection: Any, sink: Sink) -> None:
+    def __init__(self, connection: Any, sink: ReplySink) -> None:
         self._connection = connection
         self.sink = sink
         self.received = self._reported = 0
@@ -89,7 +89,7 @@ class Stream:
         """Stop sending and receiving in a child of the process that opened the connection."""
         self.lost = Inherited("connection")
 
-    def feed(self, sink: Sink) -> None:
+    def feed(self, sink: ReplySink) -> None:
         """Switch to another sink. Nothing may be in flight."""
         self.sink = sink
 

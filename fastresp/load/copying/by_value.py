@@ -20,11 +20,11 @@ from ...server.settings import Server
 from ...sources.entries import PART_BYTES, EntryRow
 
 __all__ = [
-    "LENGTHS",
     "Command",
     "Digest",
     "Extent",
     "Found",
+    "LENGTHS",
     "ValueReader",
     "Values",
     "digest_of",
