@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -25,7 +24,7 @@ from ..server.cluster_view import RECONNECT_TIMEOUT_S, Address, ClusterView
 from ..server.processes import LostData
 from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
-from ..transports.driver import Blocking, Emit, Step, Steps
+from ..transports.driver import Blocking, Emit, Step, Steps, ignore, sleeping
 from ..transports.lanes import STALLED_S
 from ..transports.ledger import PAUSE_S
 from ..transports.nodes import close_all_late
@@ -305,7 +304,7 @@ class ClusterCore:
                 yield from self._open_one(node)
         if self.unresolved.pause:
             self.unresolved.pause = False
-            yield from _sleeping(PAUSE_S)
+            yield from sleeping(PAUSE_S)
 
     def _open_one(self, node: NodeCore) -> Steps[None]:
         # A frozen node never answers, but a different node may be able to run the commands.
@@ -409,7 +408,7 @@ class ClusterCore:
             unresolved.resolve(index, slot)
         if not unresolved:
             return
-        yield from _sleeping(unresolved.pause_s())
+        yield from sleeping(unresolved.pause_s())
         topology = yield from self._looking()
         if topology is None:
             unresolved.message = self._look_failure
@@ -423,7 +422,7 @@ class ClusterCore:
         connected.sort(key=lambda node: node.heard, reverse=True)
         look = partial(self._view.look, [node.server for node in connected], STALLED_S)
         try:
-            topology: Topology = yield Blocking(look, late=_ignore)
+            topology: Topology = yield Blocking(look, late=ignore)
         except TransportError as error:
             self._look_failure = str(error.args[0])
             return None
@@ -491,12 +490,3 @@ class RawCluster(ClusterCore):
     def check_error(self, error: CommandError) -> None:
         """Raise an error reply, unless the parser accepts it."""
         raise NotImplementedError
-
-
-def _sleeping(seconds: float) -> Steps[None]:
-    if seconds > 0:
-        yield Blocking(partial(time.sleep, seconds), late=_ignore)
-
-
-def _ignore(_: Future[Any]) -> None:
-    """Ignore a result that arrives after a cancellation."""

@@ -7,6 +7,7 @@ with an event loop.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
@@ -20,8 +21,8 @@ from ..resp.buffer import Chunk
 from .stream import Stream, Wait, wait_for
 
 __all__ = [
-    "Pull", "Blocking", "ChunkSender", "Emit", "Source", "Steps", "Waits", "Step",
-    "next_chunk", "nothing", "open_source", "run", "send_gathered", "stream", "wrap",
+    "Pull", "Blocking", "ChunkSender", "Emit", "Source", "Steps", "Waits", "Step", "ignore",
+    "next_chunk", "nothing", "open_source", "run", "send_gathered", "sleeping", "stream", "wrap",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -203,6 +204,16 @@ def wrap(
 def nothing() -> Steps[None]:
     """Do nothing."""
     yield from ()
+
+
+def sleeping(seconds: float) -> Steps[None]:
+    """Wait, if ``seconds`` is positive. A cancellation ends the wait."""
+    if seconds > 0:
+        yield Blocking(partial(time.sleep, seconds), late=ignore)
+
+
+def ignore(_: Future[Any]) -> None:
+    """Ignore a result that arrives after a cancellation."""
 
 
 def open_source(source: Source) -> Steps[None]:

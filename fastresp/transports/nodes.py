@@ -22,7 +22,7 @@ from ..server.cluster_view import LOOK_S, RECONNECT_TIMEOUT_S, ClusterView
 from ..server.options import Options
 from ..server.settings import Server
 from .connection import LostConnection
-from .driver import Blocking, Steps
+from .driver import Blocking, Steps, ignore, sleeping
 from .lane import Lane
 from .lanes import Lanes
 from .ledger import Key, Ledger, ranges
@@ -107,9 +107,9 @@ class Nodes:
         entered = time.monotonic()
         if ledger:
             yield from lanes.draining()
-            yield from _sleeping(ledger.pause(lanes.report, self._slot_of))
+            yield from sleeping(ledger.pause(lanes.report, self._slot_of))
         else:
-            yield from _sleeping(max(0.0, lanes.look_at - time.monotonic()))
+            yield from sleeping(lanes.look_at - time.monotonic())
         self._asked.update(unit.node for unit in ledger.units if unit.node is not None)
         began = time.monotonic()
         topology = yield from self._looking()
@@ -151,7 +151,7 @@ class Nodes:
         newest = sorted(self._lanes.connected, key=lambda lane: lane.heard, reverse=True)
         look = partial(self._view.look, [lane.server for lane in newest])
         try:
-            topology: Topology = yield Blocking(look, late=_nothing)
+            topology: Topology = yield Blocking(look, late=ignore)
         except TransportError as error:
             self._ledger.message = str(error)
             return None
@@ -192,7 +192,7 @@ class Nodes:
         changed = bool(fresh) or bool(self._ledger)
         for node in back:
             number = self._nodes.index(node)
-            yield from _sleeping(self._check_fruitful(node, number))
+            yield from sleeping(self._check_fruitful(node, number))
             try:
                 yield from self._connecting(node, number)
                 changed = True
@@ -389,15 +389,6 @@ class Nodes:
 def one_server() -> Topology:
     """Return the topology of a single server."""
     return Topology([ONE], [0] * SLOTS)
-
-
-def _sleeping(seconds: float) -> Steps[None]:
-    if seconds > 0:
-        yield Blocking(partial(time.sleep, seconds), late=_nothing)
-
-
-def _nothing(_: Future[Any]) -> None:
-    """Ignore a result that arrives after a cancellation."""
 
 
 def close_all_late(opening: Future[Any]) -> None:
