@@ -232,11 +232,7 @@ def _share(
 
 
 def take_sample(
-    data: Any,
-    template: Template | None,
-    *,
-    nulls: Nulls = "auto",
-    serialize: bool = False,
+    data: Any, template: Template | None, *, nulls: Nulls = "auto", serialize: bool = False
 ) -> Sample:
     """Encode the first rows of a source.
 

@@ -113,9 +113,7 @@ def reached(
         for node, port in zip(cluster.nodes, ports, strict=True):
             stack.enter_context(Proxy(str(node.socket), port=port))
         yield Reached(
-            cluster,
-            [lambda: f"redis://localhost:{ports[0]}"],
-            [f"{host}:{port}" for port in ports],
+            cluster, [lambda: f"redis://localhost:{ports[0]}"], [f"{host}:{port}" for port in ports]
         )
 
 

@@ -179,12 +179,7 @@ def test_no_replica_takes_over() -> None:
     """After the timeout the load ends, and names the slots; other nodes' commands are answered."""
     with LocalCluster() as cluster:
         with pytest.raises(fastresp.TransportError) as caught:
-            insert_sync(
-                rows(lambda: kill(cluster, 1)),
-                SET,
-                server=cluster.url,
-                timeout=1.5,
-            )
+            insert_sync(rows(lambda: kill(cluster, 1)), SET, server=cluster.url, timeout=1.5)
         words = str(caught.value)
         assert f"127.0.0.1:{cluster.ports[1]}" in words
         assert "no node serves slots 5,461-10,921 after 1.5 s" in words or "CLUSTERDOWN" in words
@@ -216,12 +211,7 @@ def test_restarted_node(aof: str) -> None:
 
         def load(on_error: str) -> fastresp.Report:
             cluster.empty()
-            return insert_sync(
-                answered_before(),
-                SET,
-                server=cluster.url,
-                on_error=on_error,
-            )
+            return insert_sync(answered_before(), SET, server=cluster.url, on_error=on_error)
 
         if aof == "yes":
             report = load("raise")

@@ -121,10 +121,7 @@ def test_moves_between_calls(
 
 @pytest.mark.parametrize("maxlen", [None, 3 * ITEMS])
 def test_pushes_while_the_slot_moves(
-    open_buffer: Open,
-    cluster: LocalCluster,
-    cluster_client: redis.RedisCluster,
-    maxlen: int | None,
+    open_buffer: Open, cluster: LocalCluster, cluster_client: redis.RedisCluster, maxlen: int | None
 ) -> None:
     """Every item is pushed once, in order."""
     buffer = open_buffer(batch=10, maxlen=maxlen)
@@ -210,10 +207,7 @@ def test_pops_while_the_slot_moves(
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_waiting_while_the_slot_moves(
-    open_buffer: Open,
-    cluster: LocalCluster,
-    cluster_client: redis.RedisCluster,
-    delivery: str,
+    open_buffer: Open, cluster: LocalCluster, cluster_client: redis.RedisCluster, delivery: str
 ) -> None:
     """A consumer that waits for an item is redirected, and waits for the remaining time."""
     buffer = open_buffer(delivery=delivery)

@@ -63,10 +63,7 @@ def test_slot_that_is_being_moved(
 
 @pytest.mark.parametrize("call", ["push", "pop", "pop_arrow", "consume"])
 def test_slot_that_never_arrives(
-    open_buffer: Open,
-    cluster: LocalCluster,
-    cluster_client: redis.RedisCluster,
-    call: str,
+    open_buffer: Open, cluster: LocalCluster, cluster_client: redis.RedisCluster, call: str
 ) -> None:
     buffer = open_buffer(timeout=2.0)
     buffer.push(numbers(10))

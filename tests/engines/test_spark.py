@@ -173,11 +173,7 @@ def test_password(spark: Any, start_server: Any, capfd: pytest.CaptureFixture[st
 @pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["process", "connection"])
 def test_killed(
-    spark: Any,
-    heard: list[Any],
-    start_server: Callable[..., LocalServer],
-    tmp_path: Path,
-    how: str,
+    spark: Any, heard: list[Any], start_server: Callable[..., LocalServer], tmp_path: Path, how: str
 ) -> None:
     """A task is killed in the middle, and the next attempt resumes.
 

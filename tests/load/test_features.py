@@ -136,10 +136,7 @@ class Deleting(Feature):
 
 
 def test_a_finished_checkpoint_is_not_written_again(
-    insert_singly: Insert,
-    server: LocalServer,
-    client: redis.Redis,
-    monkeypatch: pytest.MonkeyPatch,
+    insert_singly: Insert, server: LocalServer, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feature, "RECORDED_S", 0.0)
     deleting: Any = Deleting(client)

@@ -290,10 +290,7 @@ def test_pause_longer_than_the_timeout(server: LocalServer) -> None:
 
 def test_errors_at_the_end_of_the_block(server: LocalServer, client: redis.Redis) -> None:
     client.set("list:1", "text")
-    with (
-        pytest.raises(fastresp.LoadErrors) as caught,
-        fastresp.loader(RPUSH, server.url) as load,
-    ):
+    with pytest.raises(fastresp.LoadErrors) as caught, fastresp.loader(RPUSH, server.url) as load:
         for row in TUPLES:
             load.write(row)
         written = True
@@ -346,10 +343,7 @@ def test_exception_in_the_block(
 ) -> None:
     """It propagates with the report, and all earlier rows are loaded."""
     error = kind("of the block")
-    with (
-        pytest.raises(kind) as caught,
-        fastresp.loader("SET {0} x", server.url, **options) as load,
-    ):
+    with pytest.raises(kind) as caught, fastresp.loader("SET {0} x", server.url, **options) as load:
         for number in range(100):
             load.write(number)
         raise error
@@ -381,10 +375,7 @@ def test_generator_that_is_closed_in_the_block(server: LocalServer, client: redi
 def test_ctrl_c(server: LocalServer, client: redis.Redis, after_s: float) -> None:
     """At any time in the block: all rows that were written are in the server."""
     in_the_background(lambda: os.kill(os.getpid(), signal.SIGINT), after_s)()
-    with (
-        pytest.raises(KeyboardInterrupt) as caught,
-        fastresp.loader(None, server.url) as load,
-    ):
+    with pytest.raises(KeyboardInterrupt) as caught, fastresp.loader(None, server.url) as load:
         for command in commands(10**9):
             load.write(command)
     report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
@@ -564,10 +555,7 @@ def test_program_that_ends_with_an_open_loader(server: LocalServer, client: redi
 @pytest.mark.parametrize("template", ["INCR n:{0}", "SET n:{0} 1"])
 def test_resume(server: LocalServer, client: redis.Redis, template: str) -> None:
     """All rows are written again, and those loaded before are skipped."""
-    with (
-        pytest.raises(Failed),
-        fastresp.loader(template, server.url, checkpoint=JOB) as load,
-    ):
+    with pytest.raises(Failed), fastresp.loader(template, server.url, checkpoint=JOB) as load:
         for number in range(5000):
             load.write(number)
         load.flush()

@@ -18,11 +18,7 @@ import pytest
 from command_line import PROGRAM
 
 import fastresp
-from fastresp.load.progress import (
-    fraction_done,
-    fraction_read,
-    reporting,
-)
+from fastresp.load.progress import fraction_done, fraction_read, reporting
 from fastresp.outcome.report import Report
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import grouped

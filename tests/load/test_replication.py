@@ -227,8 +227,7 @@ def test_keys_that_come_in_the_last_moment(
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"),
-    [("repl-diskless-load", "swapdb"), ("replica-read-only", "no")],
+    ("setting", "value"), [("repl-diskless-load", "swapdb"), ("replica-read-only", "no")]
 )
 def test_settings_are_refused(target: redis.Redis, setting: str, value: str) -> None:
     target.config_set(setting, value)

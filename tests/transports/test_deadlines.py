@@ -125,9 +125,7 @@ CALLERS: dict[str, Callable[[str], object]] = {
 SILENT = ("mass_insert", "64 connections", "asyncio", "ListBuffer")
 CASES = [
     pytest.param(
-        caller,
-        answer,
-        marks=pytest.mark.long if answer is silent and caller not in SILENT else (),
+        caller, answer, marks=pytest.mark.long if answer is silent and caller not in SILENT else ()
     )
     for answer in (silent, trickle)
     for caller in CALLERS

@@ -199,9 +199,7 @@ def test_value_that_cannot_be_sent(server: LocalServer, client: redis.Redis) -> 
     assert client.dbsize() == 1234
 
 
-def test_source_raises_after_the_server_is_lost(
-    start_server: Callable[..., LocalServer],
-) -> None:
+def test_source_raises_after_the_server_is_lost(start_server: Callable[..., LocalServer]) -> None:
     server = start_server()
 
     def fail() -> None:

@@ -78,10 +78,7 @@ def test_errors_have_their_rows(insert_singly: Insert, tls: Callable[..., str]) 
 @pytest.mark.few(4)
 @pytest.mark.parametrize("at", [30_000, 90_000, 170_000])
 def test_server_killed(
-    insert_singly: Insert,
-    tls_server: LocalServer,
-    tls: Callable[..., str],
-    at: int,
+    insert_singly: Insert, tls_server: LocalServer, tls: Callable[..., str], at: int
 ) -> None:
     def data() -> Iterator[tuple[str, str, str]]:
         for i, command in enumerate(commands(300_000)):
