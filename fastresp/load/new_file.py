@@ -55,7 +55,7 @@ class TargetPath:
         found = self._look()
         if found is not None and not stat.S_ISREG(found.st_mode):
             raise ValueError(
-                f"{self.path} is not a file, and can't be replaced by one; choose another"
+                f"{self.path} is not a file, and can't be replaced by one; choose another path"
             )
         self.mode = None if found is None else stat.S_IMODE(found.st_mode)
         self._before = None if found is None else version(found)

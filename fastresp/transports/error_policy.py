@@ -237,7 +237,7 @@ class ErrorPolicy:
             if report.restarts:
                 raise TransportError(
                     "a server was restarted or replaced during the load, so acknowledged commands "
-                    "may be lost (verify() finds the rows; with a checkpoint, "
+                    "may be lost (verify() finds the lost rows; with a checkpoint, "
                     "or an append-only file, a load survives a restart)",
                     report,
                 )

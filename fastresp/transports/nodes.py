@@ -362,9 +362,9 @@ class Nodes:
             count = counted(sum(unit.command_count for unit in units), "command")
             when = "while a slot of the cluster was moved, " if self._cluster else ""
             raise TransportError(
-                f"{when}a command was refused for a while, but a later one of the same key ran; "
-                f"{count}, the first of row {units[0].first_row:,}, can't be resent without "
-                f"overtaking it (the last reply was: {self._ledger.message})",
+                f"{when}a command was refused for a while, and a later command of the same key "
+                f"ran; {count}, the first of row {units[0].first_row:,}, can't be resent in order "
+                f"(the last reply was: {self._ledger.message})",
                 self._lanes.report,
             )
 
