@@ -197,7 +197,7 @@ def dry_run(
 def _ask_nodes(
     server: Server, answers: Answers, parts: SlotShares, timeout: float | None
 ) -> list[Node]:
-    """Ask each primary about its commands, and the first primary also about refused commands."""
+    """Ask each primary about the commands for its slots, and the first also about refused ones."""
     assert answers.topology is not None
     servers = server.nodes_of(answers.topology.nodes, 1)
     commands = [*parts.commands]

@@ -178,7 +178,7 @@ class KeyLog:
             self._file.close()
 
     def check(self) -> None:
-        """Check that all keys are unique, if keys were spilled; other keys were checked when added.
+        """If keys were spilled, check that all keys are unique; other keys were checked when added.
 
         Raises:
             EncodeError: two rows create the same key.

@@ -59,7 +59,7 @@ class Replication(Transport):
     Args:
         options: the server, the timeout, and ``mode``, a Replicate.
         template: the template of the commands; None if it is unknown.
-        rows: number of rows of the source; None if unknown. Each makes at most one key, so the
+        rows: number of rows of the source; None if unknown. Each row makes at most one key, so the
             server can size its tables before it loads the file.
     """
 

@@ -26,7 +26,7 @@ class HashPartitions:
     Attributes:
         schema: the columns and their types. One column has the part of the key that the pattern's
             placeholder matches; if the pattern has no placeholder, the column ``key`` has the whole
-            key. Each other column has the field of this name.
+            key. Each other column has the field with the column's name.
         pattern: as for ``fetch_hashes``, such as ``"user:{id}"`` or ``"user:*"``.
         server: a URL; None for the environment variable ``REDIS_URL`` of each task.
         password: the server's password, if it is not in the URL.

@@ -360,9 +360,9 @@ class RejectsOfTask:
     """Writes failed commands to ``FOLDER/TASK-ATTEMPT.jsonl``, which ``read_rejects()`` reads.
 
     The file is created for the first failed command. If the name exists, the name of the new file
-    ends with a number. The existing file is kept: its rejects may be of rows that this attempt
-    skips, since an earlier attempt has loaded them. In an object store, the file appears when the
-    task has ended.
+    ends with a number. The existing file is kept: its rejects may be of rows that an earlier
+    attempt has loaded, and this attempt skips. In an object store, the file appears when the task
+    has ended.
 
     Args:
         folder: a path, or a URL that fsspec knows, such as ``s3://bucket/rejects``.

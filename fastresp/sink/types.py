@@ -16,8 +16,8 @@ __all__ = ["check_types", "in_utc", "join_blocks", "parse_batch"]
 def join_blocks(blocks: Iterable[pa.Table], advice: str) -> pa.Table:
     """Return blocks with the same columns as one table.
 
-    A column may differ in type only if it has only nulls or empty lists in one of the blocks.
-    Otherwise, a block of floats would turn the integers of another block into floats.
+    A column may differ in type only if it has only nulls or empty lists in one of the blocks. So a
+    block of floats can't turn the integers of another block into floats.
 
     Args:
         blocks: at least one.

@@ -162,7 +162,7 @@ class Lanes:
 
     @property
     def stalled(self) -> list[Lane]:
-        """In a cluster, lanes with unanswered commands that have been silent for STALLED_S."""
+        """In a cluster, the lanes that wait for replies and have been silent for STALLED_S."""
         if self.ledger is None or not self.ledger.cluster:
             return []
         latest = time.monotonic() - STALLED_S
@@ -277,7 +277,7 @@ class Lanes:
             TransportTimeout: no progress for ``timeout`` seconds.
         """
         for lane in self._open:
-            if self._moves(lane) and not lane.finished:
+            if self._step(lane) and not lane.finished:
                 lane.wait()  # checks the deadline
 
     @property
@@ -340,7 +340,7 @@ class Lanes:
         ):
             self._turn = self._added = 0
             return False
-        return self._moves(lane) and lane.window.has_room and not self.ledger
+        return self._step(lane) and lane.window.has_room and not self.ledger
 
     def _usable(self, lane: Lane) -> Lane:
         """Return the lane, or its replacement."""
@@ -350,7 +350,7 @@ class Lanes:
             if lane.stream is None or not lane.stream.sure:
                 return lane  # if the connection was lost, the chunk waits in this lane
             # The server may have closed the connection after the last reply.
-            if self._moves(lane):
+            if self._step(lane):
                 return lane
 
     @property
@@ -395,7 +395,7 @@ class Lanes:
     def until(self, reached: Callable[[], object], lanes: Sequence[Lane]) -> Steps[None]:
         """Send and receive until ``reached()`` is true, or these lanes have finished."""
         while True:
-            lanes = [lane for lane in lanes if self._moves(lane)]
+            lanes = [lane for lane in lanes if self._step(lane)]
             unfinished = [lane for lane in lanes if not lane.finished]
             # Check deadlines before returning: one lane may hang while the others continue.
             waits = [(lane.stream, lane.wait()) for lane in unfinished if lane.stream is not None]
@@ -403,7 +403,7 @@ class Lanes:
                 return
             yield waits
 
-    def _moves(self, lane: Lane) -> bool:
+    def _step(self, lane: Lane) -> bool:
         """Receive and send without waiting; return False if the connection was lost.
 
         In this case, the load continues: the lane was idle and another lane replaces it, or its

@@ -171,8 +171,8 @@ class Ledger:
         """Return the slot, key and unit of each unit to send now; other units keep waiting.
 
         If a node may start to accept commands of a slot at any moment, only the first unit of the
-        slot is sent: the node could refuse the first unit, and run the second. The other units
-        follow once the first unit has run.
+        slot is sent: otherwise, the node could refuse the first unit, and run the second. The
+        other units follow once the first unit has run.
         """
         units = [(slot_of(unit), key, unit) for key, unit in self._sorted]
         later = {slot for slot, _, unit in units if unit.later}
