@@ -367,15 +367,13 @@ def _is_kept(line: bytes, stays: Callable[[dict[str, Any]], bool]) -> bool:
         return True
 
 
-def _open_rejects(path: str | os.PathLike[str], *, more: bool = False) -> IO[bytes]:
-    if more:
-        with needed_for(f"can't open {os.fspath(path)!r} for the rejects"):
-            return open(path, "ab", buffering=0)
+def _open_rejects(path: str | os.PathLike[str], *, more: bool) -> IO[bytes]:
     name = os.fspath(path)
-    step = f"load them again (fastresp load {name} --from-rejects, or read_rejects({name!r}))"
-    check_unused(path, "the rejects of an earlier load", step)
-    with needed_for(f"can't open {os.fspath(path)!r} for the rejects"):
-        return open(path, "wb", buffering=0)
+    if not more:
+        step = f"load them again (fastresp load {name} --from-rejects, or read_rejects({name!r}))"
+        check_unused(path, "the rejects of an earlier load", step)
+    with needed_for(f"can't open {name!r} for the rejects"):
+        return open(path, "ab" if more else "wb", buffering=0)
 
 
 def _limits(max_errors: MaxErrors) -> tuple[int | None, float | None]:
