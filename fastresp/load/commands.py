@@ -73,9 +73,7 @@ def check_connection_state(
     if names is None:
         words = " needs the command names beforehand; give a template that begins with the name"
         raise ValueError(Message(option, words))
-    found = OF_A_CONNECTION.intersection(names)
-    if template is not None:
-        found -= TRANSACTION
+    found = OF_A_CONNECTION.intersection(names) - (TRANSACTION if template else set())
     if found:
         words = f" can't be used with {', '.join(sorted(found))}, which change the connection"
         raise ValueError(Message(option, words))
@@ -100,9 +98,7 @@ def check_several_connections(source: object, template: Template | None, connect
             advice = f", and {source.name} can be read only once; give the path of a file"
         words = f"several connections need the command names beforehand{advice}, or leave out "
         raise ValueError(Message(words, Hint("connections", ...)))
-    found = OF_ALL.intersection(names) | OF_A_CONNECTION.intersection(names)
-    if template is not None:
-        found -= TRANSACTION
+    found = (OF_ALL | OF_A_CONNECTION).intersection(names) - (TRANSACTION if template else set())
     if found:
         words = f"commands before and after {', '.join(sorted(found))} must stay in order on one "
         raise ValueError(Message(words, "connection; leave out ", Hint("connections", ...)))

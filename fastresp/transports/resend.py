@@ -237,11 +237,9 @@ def _begin_of(held: Sending, reply: int) -> int:
 
 
 def _is(held: Sending, reply: int, *names: bytes) -> bool:
-    chunk = held.chunk
-    start = chunk.ends[reply - 1] if reply else 0
-    if chunk.ends[reply] - start > 20:
+    if held.size_of(reply) > 20:
         return False
-    data = bytes(chunk.piece(start, chunk.ends[reply])).upper()
+    data = _data(held, reply).upper()
     return any(data == b"*1\r\n$%d\r\n%s\r\n" % (len(name), name) for name in names)
 
 
@@ -287,9 +285,7 @@ def is_script(command: bytes) -> bool:
 
 def replaces(held: Sending, at: int) -> bool:
     """Return whether a request replaces or deletes its keys."""
-    chunk = held.chunk
-    start = chunk.ends[at - 1] if at else 0
-    data = bytes(chunk.piece(start, chunk.ends[at]))
+    data = _data(held, at)
     name = _name(data)
     if name == b"SET":
         return data.startswith(b"*3\r\n")  # without options
@@ -304,16 +300,20 @@ def _name(command: bytes) -> bytes:
     return command.split(b"\r\n", 3)[2].upper()
 
 
-def _request(held: Sending, at: int) -> Request:
-    """Return the request of a chunk that a reply answers."""
+def _data(held: Sending, at: int) -> bytes:
+    """Return the bytes of a request, which a chunk may store in several pieces."""
     chunk, found = held.chunk, []
     start, end = chunk.ends[at - 1] if at else 0, chunk.ends[at]
     while start < end:
         found.append(chunk.piece(start, end))
         start += len(found[-1])
-    data = b"".join(found)
-    commands = []
-    for part in chunk.parts(at):
+    return b"".join(found)
+
+
+def _request(held: Sending, at: int) -> Request:
+    """Return the request of a chunk that a reply answers."""
+    data, commands = _data(held, at), []
+    for part in held.chunk.parts(at):
         command = held.command(at, part)
         # If the request is this one command, use one object for both.
         command = data if command == data else command
