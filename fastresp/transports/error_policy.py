@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import copy
 from typing import IO, Any, Self
 
 from ..encode.row_key import RowKeys
@@ -282,16 +283,9 @@ class ErrorPolicy:
         """Return the error, without its arguments once KEPT_BYTES is used up."""
         if error.arguments is None or self._kept_bytes <= KEPT_BYTES:
             return error
-        return CommandError(
-            error.text,
-            index=error.index,
-            row=error.row,
-            file=error.file,
-            row_in_file=error.row_in_file,
-            nested=error.nested,
-            node=error.node,
-            row_key=error.row_key,
-        )
+        lightened = copy(error)
+        lightened.arguments, lightened.redacted = None, False
+        return lightened
 
 
 def reject_line(error: CommandError) -> str:
