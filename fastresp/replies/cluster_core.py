@@ -275,7 +275,7 @@ class ClusterCore:
 
     @property
     def _stale(self) -> bool:
-        """Whether slots have moved since the last query of the slots."""
+        """Whether slots have moved since the topology was last queried."""
         return self.unresolved.moved and self._home > 0
 
     @property
@@ -445,7 +445,8 @@ class ClusterCore:
     def _refresh(self, chunks: Chunks) -> Steps[Exception | None]:
         """Add the finished chunks; once all commands are answered, query and use the new topology.
 
-        Returns the same as ``_add_next()``.
+        Returns:
+            As for ``_add_next()``.
         """
         failure = yield from self._add_next(chunks, ready=True)
         if self.ended or not self._drained:

@@ -158,9 +158,9 @@ def fetch_hashes(
             cluster, only the owners of these slots are scanned. A single server lists all its keys
             to each reader.
 
-    A missing field is a null, and a missing key a row of nulls. A pattern finds only hashes, in no
-    particular order. SCAN may return a key twice while the server resizes its table of keys. A key
-    that is deleted or changes its type during the scan is a row of nulls; a key that is created
+    A missing field is a null, and a missing key is a row of nulls. A pattern finds only hashes, in
+    no particular order. SCAN may return a key twice while the server resizes its table of keys. A
+    key that is deleted or changes its type during the scan is a row of nulls; a key that is created
     during the scan may be missing. In a cluster, a key in a moving slot may be returned twice, or
     not at all. If a node is lost, its slots are scanned again, and keys may be returned twice.
 
@@ -267,7 +267,7 @@ class Hashes(Columns):
         return Hashes(self._keys, names, self._text, self._options._replace(ttl=name))
 
     def begin(self) -> tuple[HashCore, Any]:
-        """Return a connection and the keys; None for the keys if ``core.finder`` finds them."""
+        """Return a connection, and the keys to read; None as keys if ``core.finder`` finds them."""
         self.rows = self.nbytes = 0
         self.error = None
         keys, options = self._keys, self._options

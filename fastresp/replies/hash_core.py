@@ -153,7 +153,7 @@ class KeyFinder:
         self._scan.disconnect()
 
     def with_keys(self, batch: StringBatch) -> StringBatch:
-        """Return the batch with a column of keys before it, and a column of expiry times after."""
+        """Return the batch with a first column of keys, and if wanted, a last column of times."""
         keys, self.kept = self.kept[: len(batch)], self.kept[len(batch) :]
         pattern = self._pattern
         column = column_of(keys, keys, pattern.column, text=self._text, pattern=pattern)
@@ -287,6 +287,6 @@ def _one(key: Any) -> Any:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a quoted, literal argument of a template."""
+    """Return the name of a field as a quoted, literal argument of a template."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + escaped.replace("{", "{{").replace("}", "}}") + '"'

@@ -225,7 +225,7 @@ def exchange_core(
 
 
 def _has_multi(template: Template | None) -> bool:
-    """Return whether a template has a transaction; rows of commands can't have transactions."""
+    """Return whether a template has a transaction; a cluster refuses MULTI without a template."""
     names = [] if template is None else [name for name, *_ in template.commands]
     return any(
         isinstance(part, bytes) and part.upper() == b"MULTI" for parts in names for part in parts

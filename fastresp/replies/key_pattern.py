@@ -84,13 +84,13 @@ def as_reading(server: ServerLike | Server) -> Server:
 
 
 def type_of(key: str | bytes, server: Server, timeout: float | None) -> str | None:
-    """Return the type of a key, with its name from KINDS if possible; None for a missing key."""
+    """Return the type of a key, as ``kind_of()`` names it; None if the key does not exist."""
     [reply] = iter_replies([("TYPE", key)], server=server.any_node(), timeout=timeout, decode=True)
     return None if reply == "none" else kind_of(reply)
 
 
 def kind_of(reply: Any) -> str:
-    """Return the name from KINDS for a reply to TYPE; for an unknown type, the reply."""
+    """Convert a reply to TYPE to a name in KINDS; return other types unchanged."""
     reply = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
     if not isinstance(reply, str):
         raise TransportError(unexpected("TYPE", reply).args[0])
@@ -136,9 +136,9 @@ def keys_of(
 ) -> Generator[bytes, None, None]:
     """Yield the keys of a type that match a pattern; for a single key, yield the key.
 
-    SCAN may return a key twice, especially if a cluster node is lost. A list that is loaded twice
-    has its items twice, and a stream refuses IDs that it has. So keys of lists and streams are
-    yielded only once.
+    SCAN may return a key twice, especially if a cluster node is lost. Loading a list twice would
+    duplicate its items, and loading a stream twice would fail, since it already has the IDs. So
+    keys of lists and streams are yielded only once.
     """
     if target.single:
         yield target.glob.encode()
@@ -222,7 +222,7 @@ def column_of(
         keys: the key of each value, for errors.
         name: the name of the column.
         text: whether the values must be UTF-8.
-        pattern: if the values are the keys, the pattern that names the part of a key to return.
+        pattern: for a column of keys, the pattern that names the part of each key to return.
     """
     head, tail = (pattern.head, pattern.tail) if pattern else (0, 0)
     try:
@@ -268,8 +268,8 @@ def expiry_command(server: Server, timeout: float | None) -> str:
 class Expiries:
     """Reads when keys expire, and keeps the times until the keys' values arrive.
 
-    A time is read before the value. So a key that expires in between has no value; the other way
-    around, it would have a value and no time, as if it never expired.
+    A key's time is read before its value. So a key that expires between the two reads has no value;
+    in the reverse order, it would have a value and no time, as if it never expired.
 
     Args:
         server, timeout: as for ``unload()``.
@@ -295,7 +295,7 @@ class Expiries:
                 yield key
 
     def take(self) -> int | None:
-        """Remove and return the time of the next key, in ms since 1970; None if there is none."""
+        """Remove and return the next key's time, in ms since 1970; None if it never expires."""
         return self._times.popleft()
 
     def column(self, rows: int) -> TimeColumn:

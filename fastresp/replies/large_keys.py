@@ -101,7 +101,7 @@ class LargeKeyReader:
             yield entries
 
     def _more(self, key: bytes, *arguments: Any) -> tuple[Any, Any]:
-        """Request more entries; if the key has changed its type, the reply has no entries."""
+        """Like ``request()``; if the key has changed its type, return a reply without entries."""
         try:
             return self.request(key, self._command, key, *arguments)
         except CommandError as error:

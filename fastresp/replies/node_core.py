@@ -104,7 +104,7 @@ class NodeWindow(Window):
         return sum(is_new(command) for each in chunks for command in each.pending[each.whole :])
 
     def before(self, index: int) -> int:
-        """Return how many commands added to this window so far precede an index."""
+        """Return how many commands of this window come before the command with this index."""
         for held in self._held:
             indexes = indexes_of(held, 0, len(held.chunk.ends))
             if indexes[-1] >= index:
@@ -219,8 +219,8 @@ class NodeCore(ReplyCore):
             return error
         name = arguments(doubtful.command)[0].decode(errors="replace")
         return TransportError(
-            f"{error.args[0]}; the {name} of row {doubtful.row:,} may have run, or a later command "
-            "of its key, so it is not sent again",
+            f"{error.args[0]}; the {name} of row {doubtful.row:,} is not resent, since it or a "
+            "later command with the same key may have run",
             error.report,
         )
 
@@ -305,7 +305,7 @@ class NodeCore(ReplyCore):
             self._cluster.waiting[index] = reply
 
     def release(self, index: int) -> None:
-        """Stop counting replies before an index as in flight, since they are yielded."""
+        """No longer count the replies before an index as in flight: they have been yielded."""
         arrived = self._arrived
         while arrived and arrived[0].last < index:
             gone = arrived.popleft()

@@ -27,7 +27,7 @@ cdef enum Stop:
     AT_END          # all bytes are read
     AT_LINE         # at an incomplete line, an error reply, or an unexpected line
     AT_EXCESS       # at a byte that is not part of the CRLF expected after a value
-    AT_LARGE  # at a value larger than the limit of a reply
+    AT_LARGE        # at a value larger than the limit of a reply
     NO_MEMORY
 
 

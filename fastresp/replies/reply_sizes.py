@@ -67,7 +67,7 @@ class ReplySizes:
         return self._window.acknowledged < self._window.made
 
     def restart(self) -> None:
-        """Forget the queries of a closed connection; a new connection may be opened."""
+        """Forget the queries of a closed connection, so that a new connection can be used."""
         self._window.acknowledge(self._window.made)
         self._reader, self._answers = ReplyReader(), []
         self._ends = []

@@ -31,7 +31,7 @@ MAX_RESTARTS = 16
 
 
 class ScanPart(NamedTuple):
-    """What is left of the scan of a server, to resume it.
+    """The rest of the scan of a server, from which the scan can be resumed.
 
     Attributes:
         run_id: the ID of the server's process, for which the cursor is valid; empty if unknown.
@@ -84,7 +84,7 @@ class Scan:
         kind: the type of the keys, as TYPE names it; None for any type.
         slots: return only keys of these slots; None for all slots.
         tracked: whether ``left()`` will be called.
-        resumed: what is left of an earlier scan; None to scan everything.
+        resumed: the parts that an earlier scan left; None to scan everything.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Scan:
         self._scans: deque[NodeScan] = deque()
 
     def left(self) -> list[ScanPart]:
-        """Return what is left to scan after the last page."""
+        """Return the parts that are left to scan after the last page."""
         return [ScanPart(each.run_id, each.slots, each.cursor) for each in self._scans]
 
     def pages(self) -> Generator[list[bytes], None, None]:
@@ -188,7 +188,7 @@ class Scan:
     def _parts_left(
         self, opened: list[tuple[Server, Any]], topology: Topology | None
     ) -> Iterator[NodeScan]:
-        """Yield the scans that are left; slots of a process that has ended begin again."""
+        """Yield the scans that are left; slots of an ended process are scanned from the start."""
         left = self._resumed or []
         run_ids = [run_id_of(server, connection) for server, connection in opened]
         for number, (server, connection) in enumerate(opened):
@@ -253,7 +253,7 @@ class Scan:
         for slot in part.slots:
             slots.setdefault(self._view.node_of(slot), set()).add(slot)
         if None in slots:
-            raise TransportError("some of them have no node")
+            raise TransportError("some of these slots have no owner")
         scans = []
         for node, owned in slots.items():
             opened = self._connect(node)
@@ -277,7 +277,7 @@ class Scan:
         return self._retry(part._replace(slots=moved), failed, self._scans_of_moved)
 
     def _scans_of_moved(self, part: NodeScan) -> list[NodeScan]:
-        """Return scans of a scan's slots, on the nodes that report that they have these slots."""
+        """Return scans of the slots of ``part``, on the nodes that report having these slots."""
         assert part.slots is not None
         left, scans = set(part.slots), []
         message = "no node reports that it has them"
@@ -331,7 +331,7 @@ class Scan:
 
 
 def slots_on(server: Server, connection: Any) -> NodeSlots | None:
-    """Return which slots a node has, imports and gives away; None if CLUSTER NODES is refused."""
+    """Return which slots a node has, imports and migrates; None if CLUSTER NODES is refused."""
     with server.explained():
         return query_slots(server, connection)
 

@@ -83,9 +83,8 @@ def unload(
             ``"stream"`` with ``entry_id`` and one column per field. None for the type of a single
             key, or for the hashes of a pattern. In the latter case, unless you name ``fields``, the
             logger ``fastresp`` warns how many keys were skipped because they are not hashes.
-        fields: the fields of hashes or of entries of streams; None for all fields. Their names are
-            then found by a first pass, which reads only the field names of hashes, but whole
-            streams.
+        fields: the fields of hashes or of stream entries. None for all fields: a first pass then
+            finds their names, for which it reads the field names of hashes, but whole streams.
         ttl: the name of an additional last column with the time when the key expires: a timestamp
             in UTC with milliseconds, null for a key without a time to live. True for
             ``"expires_at"``.
@@ -94,10 +93,10 @@ def unload(
         binary: as for ``fetch_hashes``.
         timeout: give up after this many seconds without progress; None to wait forever.
 
-    If keys change while they are read, keys or items of a list may be missing, and items of a list
-    or members of a set may be returned twice. Only the entries of a stream are read: neither its
-    consumer groups, nor the order of the fields within an entry. Times to live of single fields of
-    a hash are not read.
+    If keys change while they are read, keys and list items may be missing, and list items and set
+    members may be returned twice. Of a stream, only the entries are read: neither its consumer
+    groups, nor the order of the fields within an entry. Times to live of single fields of a hash
+    are not read.
 
     Returns:
         The rows, as from ``fetch_hashes``.

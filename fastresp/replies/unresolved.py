@@ -123,7 +123,7 @@ class SlotQueue(Generic[T]):
         self.served = True
 
     def add(self, index: int, command: T, *, refused: bool = True) -> None:
-        """Add a command; ``refused`` is False if a server has not seen it."""
+        """Add a command; ``refused`` is False if no server has refused it."""
         self.commands[index] = command
         self.served = self.served and not refused
 
@@ -189,7 +189,7 @@ class Unresolved(Generic[C]):
 
     Attributes:
         nodes: the separate connections, by address.
-        moved: whether a slot has moved since the caller set this to False.
+        moved: whether a slot has moved since the caller last set this attribute to False.
         pause: whether to pause before resending, since some commands were redirected many times.
         message: the last error reply, or why no node could be queried.
         lost: how a node was lost, for messages; empty if no node was lost.
@@ -384,9 +384,8 @@ class Unresolved(Generic[C]):
                 refusal = refusal_of(message)
                 if refusal is None or not refusal.may_pass:
                     raise TransportError(
-                        f"a command was not answered ({message}), and a later command with the "
-                        f"same key has run; the command of row {command.row:,} can't be resent "
-                        "without overtaking it"
+                        f"the command of row {command.row:,} was not answered ({message}), and is "
+                        "not resent, since a later command with the same key has already run"
                     )
                 del queue.commands[index]
                 found.append((slot, command, message))

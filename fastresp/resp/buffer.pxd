@@ -218,14 +218,14 @@ cdef inline char *put_bulk(char *p, const char *data, Py_ssize_t n) noexcept nog
 cdef inline char *fill_header(
     char *p, char *end, char kind, Py_ssize_t n, int *digits
 ) noexcept nogil:
-    """Fill in a header once its number is known; return the end of the text that follows.
+    """Fill in a header once its number is known; return the end of the header's content.
 
-    If the guessed number of digits is wrong, the text is moved. There must be room for HEADER_ROOM
-    bytes after the text.
+    If the guessed number of digits is wrong, the content is moved. There must be room for
+    HEADER_ROOM bytes after the content.
 
     Args:
         p: start of the ``digits`` + 3 bytes that are reserved for the header.
-        end: end of the text after the header.
+        end: end of the content, which follows the header.
         digits: the guessed number of digits; set to the actual number, as the next guess.
     """
     cdef char long_header[32]
@@ -297,7 +297,7 @@ cdef class Chunk:
     cdef public bint fence              # whether later chunks wait for the replies to this chunk
     cdef public bint answered           # for a fence, whether all replies have arrived
     cdef public bint refused            # for a fence, whether the last reply is an error
-    cdef public bint existed            # for a fence, whether the error says that the key exists
+    cdef public bint existed            # for a fence, whether that error says that the key exists
     cdef Py_ssize_t total(self) noexcept
 
 

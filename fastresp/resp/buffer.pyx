@@ -181,7 +181,7 @@ cdef class Spare:
 cdef class Chunk:
     """Whole commands as RESP, readable through the buffer protocol.
 
-    Each command gets one reply, except that one reply in a MergedChunk may answer several commands.
+    Each command gets one reply; in a MergedChunk, one reply may answer several commands.
 
     Attributes:
         first_command: index in the stream of the chunk's first command.
@@ -227,7 +227,7 @@ cdef class Chunk:
     def rows_after(self, commands):
         """Return the number of rows covered by earlier chunks and the first ``commands`` commands.
 
-        A command covers its own row, and rows without commands before this row.
+        A command covers its own row, and rows without commands directly before this row.
         """
         if self.done is None:
             return self.rows[commands - 1] + 1 if self.lane < 0 else self.rows_before + commands

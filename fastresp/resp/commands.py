@@ -1,4 +1,4 @@
-"""The table of commands: where their keys are, and what a command does.
+"""The table of commands: which arguments are keys, and what a command does.
 
 Source: COMMAND of Redis 6.2 to 8.2 and Valkey 9.1, the commands' pages, and the modules' pages.
 """
@@ -18,11 +18,11 @@ __all__ = [
 # Effects:
 #   read        changes nothing
 #   set, remove, time, condition, neutral
-#               idempotent, if no later command changes the data; see ``idempotent.py``. "set" alone
-#               determines whether the key exists afterwards. "remove" removes items; removing the
-#               last item removes the key. "time" sets the time to live of existing keys, which a
-#               rerun restarts. The effect of "condition" depends on the previous state. "neutral"
-#               changes no key
+#               idempotent, if no later command changes the data; see ``idempotent.py``. Whether a
+#               key exists after "set" does not depend on its previous state. "remove" removes
+#               items; removing the last item removes the key. "time" sets the time to live of
+#               existing keys, which a rerun restarts. The effect of "condition" depends on the
+#               previous state. "neutral" changes no key
 #   change      may change data, and is not idempotent
 #   script      runs other commands, and its reply may contain their errors
 #   multi, end, watch
@@ -32,7 +32,7 @@ __all__ = [
 #   wait        waits for earlier commands of its connection
 #   stream      stops, multiplies or changes replies, which then no longer match commands
 #   flush       changes all data
-#   server      concerns the server, or no key
+#   server      concerns the server or a channel, and no key
 #
 # Key positions, as indices of arguments; the name is argument 0:
 #   first       the first key; 0 if there is no key, ? if the keys follow an option
@@ -44,10 +44,10 @@ __all__ = [
 #
 # Flags:
 #   small       the reply is small for any key. SET has no such flag, because of its option GET
-#   deletes     deletes data or changes the server itself. No flag of COMMAND marks all of these:
-#               for CONFIG SET, only the subcommand has the flag
+#   deletes     deletes data or changes the server itself. COMMAND has no flag for all of these:
+#               for example, it has one for CONFIG SET, but not for CONFIG
 #   fields      writes fields of a hash
-#   many        merged from commands for one key each
+#   many        may be the result of merging commands for one key each
 #
 # Not idempotent are RENAME, COPY and SUNIONSTORE, which read a key that a later command may have
 # changed; LSET and ZREMRANGEBYRANK, whose positions other commands shift; and XADD with an ID,

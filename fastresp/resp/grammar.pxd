@@ -138,14 +138,14 @@ cdef inline const char *integer_end(const char *p, const char *end) noexcept nog
 
 
 cdef inline bint is_integer(const char *p, const char *end) noexcept nogil:
-    """Return whether a text is an integer of any size."""
+    """Return whether a string is an integer of any size."""
     if end - p > 1 and (p[0] == c'-' or p[0] == c'+'):
         p += 1
     return p < end and digits_end(p, end) == end
 
 
 cdef inline bint integer_value(const char *p, const char *end, long long *n) noexcept nogil:
-    """Read a 64-bit integer into n; return False if the text is not a 64-bit integer."""
+    """Read a 64-bit integer into n; return False if the string is not a 64-bit integer."""
     cdef bint negative = p < end and p[0] == c'-'
     cdef unsigned long long value = 0
     if not is_integer(p, end):
@@ -236,7 +236,7 @@ cdef class Incoming:
         self.at, self.kind, self.line_offset = p, p[0], self.offset_of(p)
 
     cdef inline const char *next_line(self, const char *p, const char *end) except NULL:
-        """Find the end of the line at p, or of a line begun in an earlier piece; return the end.
+        """Set ``text`` to the line at p, or to one begun in an earlier piece; return the line end.
 
         ``text`` is valid until the next call. The text of an error is cut to ERROR_BYTES.
         """

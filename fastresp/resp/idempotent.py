@@ -1,4 +1,4 @@
-"""Decide which commands are idempotent as a sequence: running all of them again changes nothing."""
+"""Decide which commands of a sequence are idempotent: rerunning the sequence changes nothing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["IDEMPOTENT", "may_ask_again", "may_resend", "only_reads"]
 
 # Effects of commands that are idempotent, unless other commands of their keys prevent it.
 IDEMPOTENT = frozenset(("read", "set", "remove", "time", "condition", "neutral"))
-# Arguments that make a command depend on the previous state. The same words may occur as data;
-# misreading data as an option only prevents resending.
+# Options that make a command depend on the previous state. A value may be equal to an option; then
+# the command is not resent, although it could be.
 CONDITIONS = frozenset(b"NX XX GT LT FNX FXX IFEQ IFNE IFDEQ IFDNE NOCREATE".split())
 # Commands that are idempotent only without this argument (NOT_WITH), or only with it (ONLY_WITH).
 NOT_WITH = {b"ZADD": b"INCR"}
@@ -46,7 +46,7 @@ def may_resend(units: Sequence[Sequence[bytes]]) -> list[bool]:
 
 
 def may_ask_again(commands: Sequence[bytes]) -> list[bool]:
-    """Return for each command without a reply whether it may be resent.
+    """Return for each unanswered command whether it may be resent.
 
     The rules of ``may_resend()`` apply, and a rerun must return the same reply as the first run. So
     GETDEL and SETNX must not be resent, nor a GET if a later SET has the same key.
@@ -109,7 +109,7 @@ def examine(command: bytes) -> tuple[str, tuple[bytes, ...], list[bytes]]:
 
 
 def is_idempotent(commands: Sequence[tuple[str, tuple[bytes, ...]]]) -> bool:
-    """Return whether all commands of a key may run again, after any number of them have run."""
+    """Return whether all commands of a key may run again after some or all of them have run."""
     commands = [each for each in commands if each[0] not in ("", "read", "neutral")]
     effects = [effect for effect, _ in commands]
     if "condition" in effects:

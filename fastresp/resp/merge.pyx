@@ -113,7 +113,7 @@ cdef class Merger:
         max_items: the maximum number of items of a merged command, such as elements, field-value
             pairs or keys.
         max_bytes: the maximum size of a merged command; a single command may be larger.
-        without: names, in capitals, of commands that the server lacks, so they must not be used.
+        without: names, in capitals, of commands that the server lacks; none of them is used.
         by_slot: whether all keys of a command must be in the same slot, as in a cluster.
     """
 

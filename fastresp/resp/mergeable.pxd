@@ -12,7 +12,7 @@ cdef enum:
     TAIL_BYTES = 32
     TIME_DIGITS = 9
 
-# Requirements on arguments, so that no server refuses an item but runs the others.
+# Requirements on arguments: with them, a server never refuses one item and writes another.
 cdef enum Check:
     ANYTHING
     PAIR            # a key and a value, without options
@@ -54,7 +54,7 @@ cdef struct LastName:
 
 
 cdef inline const char *next_word(const char **p, long long *size) noexcept nogil:
-    """Return the text of the argument at p, and move p past the argument."""
+    """Return the bytes of the argument at p, and move p past the argument."""
     cdef const char *text = known_length_end(p[0] + 1, size)
     p[0] = text + size[0] + 2
     return text

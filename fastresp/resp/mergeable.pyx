@@ -5,7 +5,7 @@ A MergeRule describes a command that can be merged. A command's items are its re
 such as elements or field-value pairs.
 
 A command is merged only if a server runs it as a whole or not at all, and if an error can't depend
-on one item. So an error reply to a merged command is the reply to each of the original commands.
+on one item. So an error reply to a merged command is what each original command would have got.
 """
 
 from libc.string cimport memcmp, memcpy
@@ -46,7 +46,7 @@ cdef frozenset names_of(int number):
 
 
 cdef bint is_word(const char *text, long long size, const char *capitals) noexcept nogil:
-    """Return whether a text is the word ``capitals`` in any case."""
+    """Return whether a string equals ``capitals``, ignoring case."""
     cdef int i
     for i in range(<int>size):
         if capitals[i] == 0 or (text[i] & ~0x20) != capitals[i]:
@@ -70,7 +70,7 @@ cdef const MergeRule *find_rule(const char *name, long long size, LastName *last
 
 
 cdef bint is_score(const char *p, const char *end) noexcept nogil:
-    """Return whether all servers accept a text as a score, such as ``-1.5``, ``1e-7``, ``+inf``."""
+    """Return whether all servers accept a string as a score, such as ``1e-7`` or ``+inf``."""
     cdef const char *whole
     cdef const char *stop
     cdef const char *digits
@@ -146,7 +146,7 @@ cdef bint is_in_range(const char *p, const char *exponent) noexcept nogil:
 
 
 cdef bint is_degrees(const char *p, const char *end, int limit) noexcept nogil:
-    """Return whether a text is a plain decimal number above -limit and below limit."""
+    """Return whether a string is a plain decimal number above -limit and below limit."""
     cdef const char *whole
     cdef int degrees = 0
     if p < end and p[0] == c'-':
@@ -179,7 +179,7 @@ cdef bint is_stream_id(const char *p, const char *end) noexcept nogil:
 cdef bint is_fit(
     const MergeRule *rule, int place, const char *text, const char *end
 ) noexcept nogil:
-    """Return whether every server accepts a text as the argument at index ``place`` of an item."""
+    """Return whether every server accepts a string as argument ``place`` of an item."""
     if rule.check == SCORE:
         return place > 0 or is_score(text, end)
     if rule.check == PLACE:

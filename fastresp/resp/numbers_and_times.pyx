@@ -184,7 +184,7 @@ cdef inline char *put_millionths(char *p, unsigned long long n) noexcept nogil:
 cdef inline char *lay_out(char *p, char *end) noexcept nogil:
     """Rewrite a number such as '1.25e+02' at p in the layout of repr(float); return the end."""
     cdef int exponent, digits
-    # Otherwise the exponent has three digits, or the text is inf or nan.
+    # Three digits of exponent, inf and nan are the same in both layouts.
     if end - p < 5 or end[-4] != c'e':
         return end
     exponent = 10 * (end[-2] - 48) + end[-1] - 48

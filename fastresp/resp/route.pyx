@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True
 """Distribute the commands of a source over lanes by key slot: commands of a key stay in order.
 
-A lane is the index of the connection for a command.
+A lane is the index of a connection.
 """
 
 from cpython.array cimport array, clone, resize
@@ -248,7 +248,7 @@ cdef class Router:
         free(self.chosen)
 
     def route(self, Chunk chunk not None):
-        """Add the commands of a chunk; return the full chunks, or all chunks if ``paused``."""
+        """Add a chunk's commands; return chunks of full lanes, or of all lanes if ``paused``."""
         cdef Py_ssize_t first, count
         self.paused = self.refused is not None or chunk.total() < self.full_bytes
         if self.refused is not None:
@@ -265,8 +265,8 @@ cdef class Router:
         """Copy the leading commands that begin with ``head``; return the number of copied commands.
 
         Copy nothing unless each row made exactly one command: refusing a command also holds back
-        the earlier commands of its row, and these would already be copied. This takes 8 ns less per
-        command than ``assign()`` and ``copy()``.
+        the earlier commands of its row, and these would already be copied. This function takes 8 ns
+        less per command than ``assign()`` and ``copy()``.
         """
         cdef long long *ends = chunk.ends.data.as_longlongs
         cdef long long *rows = chunk.rows.data.as_longlongs

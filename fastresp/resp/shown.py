@@ -55,11 +55,9 @@ def refusal(row: int, place: int, name: bytes, size: int, why: int) -> EncodeErr
             "{user7}:name"
         )
     elif why == UNKNOWN:
-        message = f"it is not known where {shown} has its keys; send it with execute()"
+        message = f"it is unknown which arguments of {shown} are keys; run it with execute()"
     elif why == NO_KEY:
-        message = (
-            f"{shown} has no key, so it has no node in the cluster; send it to each node alone"
-        )
+        message = f"{shown} has no key, so no node of the cluster owns it; send it to each node"
     elif why == OPEN:
         message = f"{shown} and its EXEC must be in one row; use a template with both"
     elif why == WATCHED:

@@ -57,7 +57,7 @@ cdef struct Walk:
 
 
 cdef inline const char *next_argument(Walk *walk, long long *size) noexcept nogil:
-    """Return the text of the next argument, and store the size of the text."""
+    """Return the bytes of the next argument, and store their number in ``size``."""
     cdef const char *text = known_length_end(walk.p + 1, size)
     if walk.large < walk.stop and walk.large.offset == text - walk.base:
         walk.p = text + 2
@@ -92,7 +92,7 @@ cdef inline const char *start_of(Chunk chunk, Py_ssize_t index) noexcept:
 
 
 cdef inline bint same_head(const char *p, const char *head, Py_ssize_t size) noexcept nogil:
-    """Return whether two texts of ``size`` bytes, at least 8, are equal; call no memcmp()."""
+    """Return whether two strings of ``size`` bytes, at least 8, are equal, without memcmp()."""
     cdef uint64_t a, b
     cdef Py_ssize_t i = 0
     while i + 8 < size:

@@ -70,8 +70,8 @@ cdef class Rules:
     """The key positions of commands.
 
     Args:
-        more: for commands that are not in POSITIONS, such as module commands: the positions of the
-            first and last key, and the step, by name in capitals.
+        more: a dict of further commands, such as module commands: from the name in capitals to the
+            positions of the first and last key, and the step. Names in POSITIONS are ignored.
     """
 
     def __cinit__(self, more=()):
@@ -101,14 +101,11 @@ cdef class Rules:
         last.table, last.size, last.rule = self.table, -1, NULL
 
     def slot(self, bytes command not None, *, bint every=False):
-        """Return the slot of a command's first key, or the slot that all its keys share.
+        """Return the slot of a command; NO_KEY, UNKNOWN or SEVERAL if there is no such slot.
 
         Args:
             command: the command as RESP.
-            every: whether to examine all keys, not only the first key.
-
-        Returns:
-            The slot; NO_KEY, UNKNOWN or SEVERAL if there is no such slot.
+            every: whether all keys must have this slot; if False, only the first key is examined.
         """
         cdef Walk walk
         cdef LastRule last
@@ -141,12 +138,12 @@ cdef inline uint64_t first_bytes(const unsigned char *p, Py_ssize_t size) noexce
 
 
 cdef inline int crc16(const char *text, Py_ssize_t size, bint *has_tag) noexcept nogil:
-    """Return the CRC-16/XMODEM of a text.
+    """Return the CRC-16/XMODEM of a string.
 
     A step handles 8 bytes, and the first step 1 to 8 bytes: leading zero bytes don't change a CRC.
 
     Args:
-        has_tag: receives whether the text has a '{'.
+        has_tag: receives whether the string has a '{'.
     """
     cdef const unsigned char *p = <const unsigned char *>text
     cdef const unsigned char *end = p + size
@@ -307,7 +304,7 @@ cdef tuple all_keys(Walk *walk, LastRule *last):
 
 
 def tags():
-    """Return for each slot a hash tag: the smallest number whose text has this slot."""
+    """Return for each slot a hash tag: the smallest decimal number that is in this slot."""
     cdef list found = [None] * SLOTS
     cdef Py_ssize_t number = 0, left = SLOTS
     cdef bytes text
@@ -323,7 +320,7 @@ def tags():
 
 
 def keys_in(list keys not None, bytes wanted not None):
-    """Return the keys in wanted slots, in order.
+    """Return the keys that are in wanted slots, in the order of ``keys``.
 
     Args:
         keys: bytes objects.

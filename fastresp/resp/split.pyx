@@ -333,15 +333,15 @@ def arguments(command, most=None):
 
 
 def beginning(command, Py_ssize_t most, Py_ssize_t max_bytes):
-    """Read the first arguments of a command, which may be incomplete.
+    """Read the first arguments of a command that may be incomplete.
 
     Args:
         most: the maximum number of arguments to return.
         max_bytes: the maximum number of bytes to return of each argument.
 
     Returns:
-        A tuple of two: the command's number of arguments, and a list with the text and the size of
-        each of the first arguments.
+        A tuple of two: the command's number of arguments, and a list of the first arguments, each
+        as a tuple of its first ``max_bytes`` bytes and its size.
     """
     cdef bytes data = bytes(command)
     cdef const char *p = data

@@ -10,7 +10,7 @@ marker has the expected old value.
 
 In a cluster, the keys of a transaction must be in one slot, so each slot has a marker. Adjacent
 commands seldom have the same slot, and a transaction with one command costs four times as much as
-the command alone. So commands are gathered first.
+the command alone. So commands are first gathered, and sorted by slot.
 """
 
 from cpython.array cimport array, clone
@@ -76,11 +76,10 @@ cdef class BatchedChunk(Chunk):
     Attributes:
         inner: the commands without transactions.
         execs: array of int64, for each transaction the index of the reply to EXEC.
-        waits: array of int64, the indices of the replies to some EXECs: each of these EXECs is sent
-            after all earlier replies have arrived, since the previous transaction sets the same
-            marker.
-        firsts: array of int64, for each transaction the index of the transaction's first reply in
-            ``inner``. The last element is the number of replies in ``inner``.
+        waits: array of int64, the indices of the replies to those EXECs that are sent only after
+            all earlier replies have arrived, since the previous transaction sets the same marker.
+        firsts: array of int64, for each transaction the index of its first reply in ``inner``;
+            then, as the last element, the number of replies in ``inner``.
         opening: the number of commands between MULTI and the source's commands.
         lacking: as for Batcher.
     """
@@ -115,10 +114,10 @@ cdef class BatchedChunk(Chunk):
         return range(first, self.inner.covered(self.firsts[number + 1]))
 
     def elements(self, at):
-        """Return the range of the replies to ``inner`` that one reply to EXEC contains.
+        """Return the range of the replies to ``inner`` that the reply to an EXEC contains.
 
-        The reply to EXEC begins with the replies to the opening commands, and ends with the reply
-        to the command that sets the marker.
+        A reply to EXEC begins with the replies to the opening commands, and ends with the reply to
+        the command that sets the marker.
         """
         number = bisect.bisect_left(self.execs, at)
         return range(self.firsts[number], self.firsts[number + 1])
@@ -133,14 +132,14 @@ cdef class Batcher:
     Args:
         markers: the markers: one key for all commands, or one key per lane or slot. A lane is the
             index of the connection for a command.
-        prefix: the text before the number in a marker's value.
+        prefix: the bytes before the number in a marker's value.
         max_commands: a transaction ends with the row that reaches this number of commands.
         max_bytes: a transaction also ends with the row that reaches this size.
         start_bytes: the initial size of the buffer.
-        lacking: for command names in capitals, the largest number of arguments that is too small. A
-            command with too few arguments would make a server refuse the whole transaction, so it
-            is replaced by an HSET that fails only when it runs. Users of checkpoints have
-            permission to run HSET.
+        lacking: by command name in capitals, the largest number of arguments that is too small. A
+            command with too few arguments would make a server refuse the whole transaction. So each
+            such command is replaced by an HSET, which fails only when EXEC runs it. Users of
+            checkpoints have permission to run HSET.
         most_of_source: a transaction also ends with the row that reaches this number of commands
             before merging; None for no limit.
         opening: commands at the start of each transaction, such as SCRIPT LOAD: a server may forget

@@ -75,7 +75,7 @@ cdef inline int put_text(Buffer b, const char *text, Py_ssize_t n, bint framed) 
 cdef inline int put_frozen(
     Buffer b, PyObject *value, const char *text, Py_ssize_t n, bint framed
 ) except -1:
-    """Write the text of an immutable object; a large text is not copied."""
+    """Write the bytes of an immutable object; large data is not copied."""
     if n < b.out.large or not framed:
         return put_text(b, text, n, framed)
     return append_reference(b, <object>value, text, n)

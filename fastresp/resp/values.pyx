@@ -99,7 +99,7 @@ def pack(*args, default=None):
 
 
 cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) except -1:
-    """Write one command from a list or tuple; return 0 if it is omitted for a null, else 1."""
+    """Write one command from a list or tuple; return 0 if it is left out because of a null."""
     cdef Py_ssize_t i, start = own_size(&b.out)
     b.argument = -1
     if not PyTuple_Check(args) and not PyList_Check(args):
@@ -129,7 +129,7 @@ cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) excep
 cdef object not_a_command(object row):
     hint = "a command is a list or tuple of arguments, its name first"
     if isinstance(row, (str, bytes)):
-        hint += "; to fill in a text with values, pass it as the template, and rows as the data"
+        hint += "; if it is a template, pass it as the template, and rows of values as the data"
     elif hasattr(row, "__arrow_c_stream__"):
         hint = (
             "it is a whole table; pass a list of tables, or load each separately, with a template"
@@ -163,7 +163,7 @@ cdef bint check_name(const char *name, Py_ssize_t size, const char *end) except 
 
 
 cdef bytes bulk_string(bytes text):
-    """Return a text as a bulk string."""
+    """Return bytes as a bulk string."""
     return b"$%d\r\n%b\r\n" % (len(text), text)
 
 
@@ -293,7 +293,7 @@ cdef int put_scalar(Buffer b, object value, bytes kind, bint framed, object defa
 
 
 cdef int put_default(Buffer b, object value, bint framed, object default) except -1:
-    """Write the result of default= for a value; without default=, write its usual text.
+    """Write the result of default= for a value; without default=, write the value's usual text.
 
     Raises:
         EncodeError: neither is possible.
@@ -318,8 +318,8 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
         return put_other(b, text, framed, None)
     if kind in ("NAType", "NaTType"):   # pandas: values that can't be compared
         raise EncodeError(
-            f"cannot send {value} (a {kind}): it is a pandas null; pass the DataFrame itself, "
-            "whose columns mark their nulls, or replace it with None"
+            f"cannot send {value} (a {kind}): it is a pandas null; replace it with None, or pass "
+            "the DataFrame itself, whose columns mark their nulls"
         )
     if kind in ("bool", "bool_"):       # including NumPy's
         raise EncodeError(Message(
@@ -334,7 +334,7 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
 
 
 cdef str usual_text(object value):
-    """Return the text of a value if its type has a usual text form; otherwise None."""
+    """Return a value as text in the usual form of its type; None for a type without one."""
     if isinstance(value, Decimal):
         return format(value, "f") if value.is_finite() else str(value)
     if isinstance(value, (date, time)):     # a datetime is a date
@@ -430,8 +430,8 @@ cdef Py_ssize_t LARGE_BYTES = 1 << 16
 # A buffer larger than this is not kept for the next pipeline.
 cdef Py_ssize_t KEPT_BYTES = 4 << 20
 
-# The idle buffer of the last call, if no call in any thread uses it. Popping and appending are
-# atomic, even without a GIL.
+# The buffer of the last call; empty while a call in any thread uses the buffer. Popping and
+# appending are atomic, even without a GIL.
 cdef object idle = deque(maxlen=1)
 
 
@@ -448,7 +448,7 @@ def pack_pipeline(commands, encode=None):
 
     Raises:
         EncodeError: redis-py does not accept an argument's type.
-        UnicodeEncodeError: a text can't be encoded.
+        UnicodeEncodeError: a str can't be encoded.
     """
     cdef Buffer b
     cdef list pieces = []
@@ -550,7 +550,7 @@ cdef bint is_one_word(PyObject *name) noexcept:
 
 
 cdef tuple split_name(object name):
-    """Split a name into words with redis-py's rules: split bytes only if they contain a space."""
+    """Split a name at white space, as redis-py does: bytes only if they contain a space."""
     if isinstance(name, str):
         return tuple(name.encode().split())
     return tuple(name.split()) if b" " in name else (name,)
