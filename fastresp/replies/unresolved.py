@@ -11,18 +11,14 @@ from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ..outcome.errors import TransportError
-from ..resp.idempotent import only_reads
-from ..resp.slots import Rules, keys_of
-from ..resp.split import CommandSplitter
+from ..resp.idempotent import command_keys, only_reads
+from ..resp.slots import Rules
 from ..server.cluster import MAX_NODES, Redirect, Topology
 from ..server.cluster_view import LOOK_S, Address
 from ..transports.ledger import LOADING, MAX_S, PAUSE_S, REFUSED, ranges
 from ..transports.resend import PendingCommand
 
-__all__ = [
-    "HOME", "MANY_REDIRECTS", "Deadline", "Refusal", "SlotQueue", "Unresolved",
-    "refusal_of",
-]  # fmt: skip
+__all__ = ["HOME", "Deadline", "Refusal", "SlotQueue", "Unresolved", "refusal_of"]
 
 T = TypeVar("T")
 
@@ -452,7 +448,4 @@ def _owner_of(topology: Topology | None, slot: int) -> Address | None:
 
 def _keys_of(command: bytes) -> tuple[bytes, ...]:
     """Return the keys of a command, without duplicates."""
-    chunk = CommandSplitter().feed(command)
-    assert chunk is not None
-    [keys] = keys_of(chunk)
-    return tuple(dict.fromkeys(keys))
+    return tuple(dict.fromkeys(*command_keys([command])))

@@ -8,7 +8,7 @@ from .commands import properties_of
 from .slots import keys_of
 from .split import CommandSplitter, arguments
 
-__all__ = ["IDEMPOTENT", "may_ask_again", "may_resend", "only_reads"]
+__all__ = ["IDEMPOTENT", "command_keys", "may_ask_again", "may_resend", "only_reads"]
 
 # Effects of commands that are idempotent, unless other commands of their keys prevent it.
 IDEMPOTENT = frozenset(("read", "set", "remove", "time", "condition", "neutral"))
@@ -18,8 +18,6 @@ CONDITIONS = frozenset(b"NX XX GT LT FNX FXX IFEQ IFNE IFDEQ IFDNE NOCREATE".spl
 # Commands that are idempotent only without this argument (NOT_WITH), or only with it (ONLY_WITH).
 NOT_WITH = {b"ZADD": b"INCR"}
 ONLY_WITH = {b"RESTORE": b"REPLACE", b"FUNCTION": b"REPLACE"}
-# Commands with several keys, and the number of arguments from one key to the next.
-STEPS = {b"MSET": 2, b"JSON.MSET": 3, b"DEL": 1, b"UNLINK": 1, b"TOUCH": 1, b"EXISTS": 1}
 # The number of arguments to search for options.
 MAX_OPTIONS = 10
 # Commands that return the previous state, which a rerun can no longer return.
@@ -35,7 +33,8 @@ def may_resend(units: Sequence[Sequence[bytes]]) -> list[bool]:
     Args:
         units: the commands of each unit, as RESP. The commands of a unit are resent together.
     """
-    examined = [[examine(command) for command in unit] for unit in units]
+    keys_of_each = iter(command_keys([command for unit in units for command in unit]))
+    examined = [[(*examine(command), next(keys_of_each)) for command in unit] for unit in units]
     of_keys: dict[bytes, list[tuple[str, tuple[bytes, ...]]]] = {}
     for unit in examined:
         for effect, options, keys in unit:
@@ -54,8 +53,7 @@ def may_ask_again(commands: Sequence[bytes]) -> list[bool]:
     Args:
         commands: the commands as RESP; any number of leading commands may have run.
     """
-    chunk = CommandSplitter().feed(b"".join(commands))
-    keys_of_each = [] if chunk is None else keys_of(chunk)
+    keys_of_each = command_keys(commands)
     allowed = may_resend([[each] for each in commands])
     written: set[bytes] = set()
     for at in reversed(range(len(commands))):
@@ -68,9 +66,15 @@ def may_ask_again(commands: Sequence[bytes]) -> list[bool]:
     return allowed
 
 
+def command_keys(commands: Sequence[bytes]) -> list[tuple[bytes, ...]]:
+    """Return the keys of each command, given as RESP."""
+    chunk = CommandSplitter().feed(b"".join(commands))
+    return [] if chunk is None else keys_of(chunk)
+
+
 def _finds_out(command: bytes) -> bool:
     """Return whether a command returns the value that it replaced, or writes conditionally."""
-    effect, (name, *_), _ = examine(command)
+    effect, (name, *_) = examine(command)
     if name in FETCHING or effect == "condition":
         return True
     return name == b"SET" and b"GET" in [word.upper() for word in arguments(command)[3:]]
@@ -81,13 +85,8 @@ def only_reads(command: bytes) -> bool:
     return properties_of(arguments(command)[0]).effect == "read"
 
 
-def examine(command: bytes) -> tuple[str, tuple[bytes, ...], list[bytes]]:
-    """Examine one command.
-
-    Returns:
-        A tuple of three. First, the command's effect; empty if the command is not idempotent.
-        Second, the command's name and conditions. Third, the command's keys.
-    """
+def examine(command: bytes) -> tuple[str, tuple[bytes, ...]]:
+    """Return (effect, (name, *conditions)); the effect is "" if the command is not idempotent."""
     first, *rest = arguments(command)
     name = first.upper()
     effect = properties_of(name).effect
@@ -101,11 +100,7 @@ def examine(command: bytes) -> tuple[str, tuple[bytes, ...], list[bytes]]:
     options = tuple(sorted(CONDITIONS.intersection(words)))
     if options and effect in ("set", "time"):
         effect = "condition"
-    step = STEPS.get(name)
-    keys = rest[:1] if step is None else rest[::step]
-    if name == b"MSETEX" and rest and rest[0].isdigit():
-        keys = rest[1 : 1 + 2 * int(rest[0]) : 2]
-    return effect, (name, *options), keys
+    return effect, (name, *options)
 
 
 def is_idempotent(commands: Sequence[tuple[str, tuple[bytes, ...]]]) -> bool:

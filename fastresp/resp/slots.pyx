@@ -112,11 +112,15 @@ cdef class Rules:
         self.start(&last)
         walk.base = walk.p = command
         walk.large = walk.stop = NULL
-        return slot_of_all(&walk, &last) if every else slot_of(&walk, &last)
+        cdef int slot = slot_of_all(&walk, &last) if every else slot_of_first(&walk, &last)
+        return UNKNOWN if last.rule is NULL else slot
 
 
 fill_crcs()
-cdef Rules BUILT_IN = Rules()
+# Also has the module commands of the table.
+cdef Rules KNOWN = Rules({
+    name: command.positions[:3] for name, command in COMMANDS.items() if b"." in name
+})
 
 
 cdef inline uint64_t two_bytes(const unsigned char *p) noexcept nogil:
@@ -188,7 +192,12 @@ cdef int crc_of_tag(const char *key, Py_ssize_t size, int whole) noexcept nogil:
 
 
 cdef long long read_name(Walk *walk, LastRule *last) noexcept nogil:
-    """Skip a command's name, and find its rule; return the command's number of arguments."""
+    """Skip a command's name, and find its rule; return the command's number of arguments.
+
+    Args:
+        walk: at the start of the command; is moved past the name.
+        last: the last name read; is set to the command's name and rule.
+    """
     cdef long long words, size
     cdef const char *text
     walk.p = known_length_end(walk.p + 1, &words)
@@ -200,17 +209,6 @@ cdef long long read_name(Walk *walk, LastRule *last) noexcept nogil:
             memcpy(last.name, text, size)
             last.size = size
     return words
-
-
-cdef int slot_of(Walk *walk, LastRule *last) noexcept nogil:
-    """Return the slot of a command's first key; NO_KEY or UNKNOWN if there is no slot.
-
-    Args:
-        walk: at the start of the command; is moved into the command.
-        last: the last name read; is set to the command's name and rule.
-    """
-    cdef int slot = slot_of_first(walk, last)
-    return UNKNOWN if last.rule is NULL else slot
 
 
 cdef long long read_count(const char *p, long long size) noexcept nogil:
@@ -355,7 +353,7 @@ def keys_of(Chunk chunk not None):
     cdef Py_ssize_t i, extra = 0
     cdef Walk walk
     cdef LastRule last
-    BUILT_IN.start(&last)
+    KNOWN.start(&last)
     walk.base = walk.p = chunk.data
     walk.stop = large + chunk.n_references
     for i in range(len(chunk.ends)):
@@ -369,10 +367,6 @@ cdef bytes MEMORY_USAGE = b"*3\r\n$6\r\nMEMORY\r\n$5\r\nUSAGE\r\n"
 cdef bytes HSTRLEN = b"*3\r\n$7\r\nHSTRLEN\r\n"
 cdef frozenset READS = frozenset(name.encode() for name in commands_with("read"))
 cdef frozenset SMALL = frozenset(name.encode() for name in commands_with("small"))
-# Including the module commands whose key positions are in the table.
-cdef Rules OF_READS = Rules({
-    name: COMMANDS[name].positions[:3] for name in READS if b"." in name
-})
 
 
 def size_queries(Chunk chunk not None, Py_ssize_t first, Py_ssize_t stop):
@@ -404,7 +398,7 @@ def size_queries(Chunk chunk not None, Py_ssize_t first, Py_ssize_t stop):
     cdef tuple keys
     cdef bytes key, name = b"", known = b""
     cdef bint reads = True, small = False, of_field = False
-    OF_READS.start(&last)
+    KNOWN.start(&last)
     walk.base = walk.p = chunk.data
     walk.stop = large + chunk.n_references
     for i in range(stop):
