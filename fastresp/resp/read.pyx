@@ -10,20 +10,11 @@ from libc.string cimport memcpy
 import codecs
 
 from .grammar cimport (
-    DEPTH,
-    ELEMENT_BYTES,
-    NESTED_ERROR_BYTES,
-    TEXT,
-    Incoming,
-    form_of,
-    integer_end,
-    integer_value,
-    is_crlf,
-    length_end,
-    pass_crlf,
+    DEPTH, ELEMENT_BYTES, NESTED_ERROR_BYTES, Incoming, integer_end, integer_value, is_crlf,
+    length_end, pass_crlf,
 )
 
-from ..outcome.errors import CommandError, ProtocolError
+from ..outcome.errors import CommandError
 
 cdef extern from "Python.h":
     int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
@@ -41,6 +32,7 @@ cdef class StoredReplies(Incoming):
     cdef long long size         # known size of the current reply
 
     def __cinit__(self):
+        self.what = "RESP2 replies"
         self.ready = []
 
     @property
@@ -68,6 +60,12 @@ cdef class StoredReplies(Incoming):
             raise self.too_large(self.line_offset)
         self.size += n * each
         return 0
+
+    cdef long long number(self, const char *p, const char *end) except? -1:
+        cdef long long n
+        if not integer_value(p, end, &n):
+            raise self.error("a number is invalid", self.at)
+        return n
 
 
 cdef class ReplyReader(StoredReplies):
@@ -151,8 +149,7 @@ cdef class ReplyReader(StoredReplies):
                     p = q
                     continue
             if not self.cut and p[0] not in (c'+', c'-', c':', c'$', c'*'):
-                self.begin_line(p)
-                raise self.broken(f"{chr(<unsigned char>p[0])!r}, which is not a RESP2 type")
+                raise self.error("no reply starts like this", p)
             p = self.next_line(p, end)
             if self.text is not NULL:
                 self.read_header(self.text, self.text_end)
@@ -175,7 +172,7 @@ cdef class ReplyReader(StoredReplies):
         elif length_end(p, end + 2, &n) is NULL:
             if self.number(p, end) > self.most:
                 raise self.too_large(self.line_offset)
-            raise self.broken(f"an invalid length: {p[:end - p].decode()}")
+            raise self.error("a length is invalid", self.at)
         elif n < 0:
             self.others += 1
             self.add(None)
@@ -194,7 +191,7 @@ cdef class ReplyReader(StoredReplies):
     cdef int open(self, long long n) except -1:
         """Begin an array of n elements."""
         if len(self.outer) + (self.inner is not None) >= DEPTH:
-            raise self.broken(f"arrays nested deeper than {DEPTH:,} levels")
+            raise self.error(f"arrays nested deeper than {DEPTH:,} levels", self.at)
         self.grow(n, ELEMENT_BYTES)
         if self.inner is not None:
             self.others += 1
@@ -202,12 +199,6 @@ cdef class ReplyReader(StoredReplies):
         self.inner = []
         self.left = n
         return 0
-
-    cdef long long number(self, const char *p, const char *end) except? -1:
-        cdef long long n
-        if not integer_value(p, end, &n):
-            raise self.broken(f"an invalid number: {p[:end - p]!r}")
-        return n
 
     cdef const char *fill(self, const char *p, const char *end) except NULL:
         """Read the received part of a bulk string and its CRLF."""
@@ -261,20 +252,6 @@ cdef class ReplyReader(StoredReplies):
         self.ready.append(value)
         return 0
 
-    cdef object broken(self, str what):
-        """Return the exception for the current line."""
-        return ProtocolError(f"the reply has {what}", self.line_offset)
-
-    cdef object excess(self, const char *at):
-        return ProtocolError(
-            "the reply has a bulk string longer than its header says", self.offset_of(at)
-        )
-
-    cdef object endless(self):
-        if form_of(self.kind) == TEXT:
-            return Incoming.endless(self)
-        return self.broken("a number that does not end")
-
 
 cdef class RawReplies(StoredReplies):
     """Splits a stream of replies into one bytes object per reply, as the bytes arrive.
@@ -292,7 +269,6 @@ cdef class RawReplies(StoredReplies):
     cdef object message         # the text of the current reply if it is an error, otherwise None
 
     def __cinit__(self, *, max_reply_bytes=None):
-        self.what = "RESP2 replies"
         self.parts = bytearray()
 
     @property
@@ -361,8 +337,7 @@ cdef class RawReplies(StoredReplies):
             if self.kind == c'-' and whole:
                 self.message = p[:end - p].decode("utf-8", "backslashreplace")
         elif self.kind == c':':
-            if not integer_value(p, end, &n):
-                raise self.error("a number is invalid", self.at)
+            self.number(p, end)
         elif length_end(p, end + 2, &n) is NULL:
             raise self.error("a length is invalid", self.at)
         elif n > 0 and self.kind == c'*':

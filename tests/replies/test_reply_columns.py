@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reply_model import pieces_of
+from reply_model import cut_up, pieces_of
 
 from fastresp import ProtocolError
 from fastresp.encode.columns import arrow_out
@@ -71,10 +71,6 @@ def parsed(stream: bytes) -> list[Any]:
 VALUES = st.none() | st.binary(max_size=12) | st.integers(0, 3000).map(lambda n: b"\r\n" * n)
 ERRORS = st.sampled_from([b"-ERR no\r\n", b"-WRONGTYPE Operation \xff\r\n", b"-\r\n"])
 CUTS = st.lists(st.integers(0, 2**16), max_size=12)
-
-
-def cut_up(stream: bytes, cuts: list[int]) -> list[bytes]:
-    return pieces_of(stream, [cut % (len(stream) + 1) for cut in cuts])
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import tracemalloc
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_replies import REPLIES, bulk, plain
+from reply_model import cut_up, pieces_of
 
 from fastresp import CommandError, ProtocolError
 from fastresp.resp.read import RawReplies, ReplyReader
@@ -40,10 +40,8 @@ def error_of(reply: bytes) -> Any:
 @settings(max_examples=60)
 def test_equal_to_the_replies(replies: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(replies)
-    places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
-    pieces = [stream[a:b] for a, b in itertools.pairwise(places)]
     wanted = [error_of(each) if each[:1] == b"-" else each for each in replies]
-    for each in (pieces, [stream], [bytes([byte]) for byte in stream]):
+    for each in (cut_up(stream, cuts), [stream], pieces_of(stream, range(len(stream)))):
         assert [plain(reply) for reply in split(each)] == wanted
 
 

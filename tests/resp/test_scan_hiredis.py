@@ -9,7 +9,7 @@ import hiredis
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
-from reply_model import expected, pieces_of, scanned
+from reply_model import cut_up, expected, pieces_of, scanned
 
 from fastresp.resp.scan import ReplyScanner
 
@@ -85,10 +85,6 @@ def folded(tokens: list[bytes | tuple[bytes, int]]) -> bytes:
 # Hypothesis makes lists about twice as long as their minimum.
 STREAMS = st.lists(SCALARS | AGGREGATES | AGGREGATES, min_size=5, max_size=60).map(folded)
 CUTS = st.lists(st.integers(0, 2**16), max_size=8)
-
-
-def cut_up(stream: bytes, cuts: list[int]) -> list[bytes]:
-    return pieces_of(stream, [cut % (len(stream) + 1) for cut in cuts])
 
 
 def errors_in(reply: Any, nested: bool = False) -> list[tuple[str, bool]]:

@@ -146,3 +146,8 @@ def scanned(pieces: Iterable[Any]) -> Outcome:
 def pieces_of(stream: bytes, cuts: Iterable[int]) -> list[bytes]:
     """Return the stream, split at these offsets."""
     return [stream[start:end] for start, end in pairwise([0, *sorted(cuts), len(stream)])]
+
+
+def cut_up(stream: bytes, cuts: list[int]) -> list[bytes]:
+    """Return the stream, split at offsets that may be beyond its end."""
+    return pieces_of(stream, [cut % (len(stream) + 1) for cut in cuts])
