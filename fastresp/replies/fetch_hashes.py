@@ -11,13 +11,7 @@ from weakref import ref
 
 from ..encode.columns.arrow_out import TIMES, StringBatch, schema
 from ..encode.columns.arrow_out import stream as arrow_stream
-from ..encode.key_columns import (
-    Pattern,
-    as_pattern,
-    binary_columns,
-    check_names,
-    checked_fields,
-)
+from ..encode.key_columns import Pattern, as_pattern, binary_columns, check_names, checked_fields
 from ..outcome.errors import SourceError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import as_html
@@ -30,20 +24,11 @@ from ..sources.source import ArrowHolding, ArrowStreaming
 from ..transports.driver import stream
 from .hash_core import FetchOptions, HashCore, KeyFinder, single
 
-__all__ = [
-    "Columns", "Hashes", "fetch_hashes",
-]  # fmt: skip
+__all__ = ["Columns", "Hashes", "fetch_hashes"]
 
 
 class Columns(ABC):
-    """Columns of text, bytes or times, read in batches as they are used.
-
-    Attributes:
-        names: the names of the columns.
-        rows: the number of rows that the last iteration has read.
-        nbytes: the number of bytes that the last iteration has read.
-        error: the exception that ended the last iteration, or None.
-    """
+    """Columns of text, bytes or times, read in batches as they are used; see Hashes and Entries."""
 
     def __init__(self, names: list[str], text: list[bool], ttl: str | None = None) -> None:
         if ttl in names:

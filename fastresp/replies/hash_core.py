@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -31,26 +31,10 @@ from .reply_columns import ReplyColumns
 from .reply_core import ReplyCore
 from .scan import Scan
 
-__all__ = [
-    "FetchOptions",
-    "HashCluster",
-    "HashCore",
-    "KeyFinder",
-    "single",
-]
+__all__ = ["FetchOptions", "HashCluster", "HashCore", "KeyFinder", "single"]
 
 # A batch also ends at this size.
 BATCH_BYTES = 32 << 20
-
-
-@contextmanager
-def advising() -> Iterator[None]:
-    """In an EncodeError, replace advice that is useful only for loads."""
-    try:
-        yield
-    except EncodeError as error:
-        error.args = (with_advice(error.message, "keys must be str, bytes or numbers"),)
-        raise
 
 
 class HashCluster(RawCluster):
@@ -248,9 +232,10 @@ class HashCore(ReplyCore):
             yield from open_source(chunks)
             check_single(chunks.writer)
             failure = yield from exchange_core(self, chunks, HashCluster)
+            if isinstance(failure, EncodeError):  # replace advice that is useful only for loads
+                failure.args = (with_advice(failure.message, "keys must be str, bytes or numbers"),)
             if failure is not None:
-                with advising():
-                    raise failure
+                raise failure
             yield Emit(self.take_batches(rest=True))
         finally:
             failure = None  # its traceback refers to this frame, and thus to the data

@@ -20,24 +20,10 @@ from .reply_columns import string_column
 from .scan import Scan
 
 __all__ = [
-    "FIRST_ENTRIES",
-    "KINDS",
-    "KeyType",
-    "SkippedKeys",
-    "as_reading",
-    "check_changed",
-    "check_found",
-    "column_of",
-    "hashes_of",
-    "keys_of",
-    "not_text",
-    "other_type",
-    "replies_by_key",
-    "shown_key",
-    "type_of",
-    "Expiries",
-    "expiry_command",
-]
+    "FIRST_ENTRIES", "KINDS", "Expiries", "KeyType", "SkippedKeys", "as_reading", "check_changed",
+    "check_found", "column_of", "expiry_command", "hashes_of", "keys_of", "not_text",
+    "replies_by_key", "shown_key", "type_of",
+]  # fmt: skip
 
 # The number of entries in the first request for a set, sorted set, list or stream.
 FIRST_ENTRIES = 256
@@ -95,10 +81,6 @@ def kind_of(reply: Any) -> str:
     if not isinstance(reply, str):
         raise TransportError(unexpected("TYPE", reply).args[0])
     return next((name for name, kind in KINDS.items() if kind.type == reply), reply)
-
-
-def other_type(key: str, kind: str) -> SourceError:
-    return SourceError(Message(f"{key} is a {kind}; use ", Hint("type", kind)))
 
 
 def check_found(

@@ -8,14 +8,7 @@ from libc.string cimport memset
 
 from ..encode.columns.arrow_out cimport StringColumn
 from ..encode.columns.growing cimport (
-    GrowingColumn,
-    clear,
-    end_value,
-    first_invalid,
-    grow_places,
-    put_bytes,
-    put_null,
-    take_rows,
+    GrowingColumn, clear, end_value, first_invalid, grow_places, put_bytes, put_null, take_rows,
 )
 from ..resp.grammar cimport ELEMENT_BYTES, Incoming, beyond, is_crlf, length_end, pass_crlf
 
@@ -344,6 +337,8 @@ def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint tex
     cdef GrowingColumn column
     cdef bytes value
     cdef int64_t at
+    cdef Py_ssize_t size
+    cdef bint stored
     memset(&column, 0, sizeof(GrowingColumn))
     column.text = text
     try:
@@ -351,17 +346,14 @@ def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint tex
             raise MemoryError("no memory for a column")
         for value in values:
             if value is None:
-                if not put_null(&column):
-                    raise MemoryError("no memory for a column")
-                continue
-            if len(value) < head + tail:
+                stored = put_null(&column)
+            elif len(value) < head + tail:
                 raise ValueError(f"{value!r:.60} is shorter than {head + tail} bytes")
-            if not (
-                put_bytes(
-                    &column, PyBytes_AS_STRING(value) + head, PyBytes_GET_SIZE(value) - head - tail
-                )
-                and end_value(&column)
-            ):
+            else:
+                size = PyBytes_GET_SIZE(value) - head - tail
+                stored = put_bytes(&column, PyBytes_AS_STRING(value) + head, size)
+                stored = stored and end_value(&column)
+            if not stored:
                 raise MemoryError("no memory for a column")
         at = first_invalid(&column) if text else -1
         if at >= 0:

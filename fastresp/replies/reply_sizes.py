@@ -126,7 +126,10 @@ class ReplySizes:
         window.acknowledge(window.made)
         stream.feed(sink)
         if all(type(each) is CommandError for each in answers):
-            self._refused = any(is_refusal(each.text) for each in answers)
+            # Without the permission or the command, the server will refuse all such queries.
+            self._refused = any(
+                each.text.startswith("NOPERM") or "unknown" in each.text.lower() for each in answers
+            )
         self._use(answers)
 
     def _use(self, answers: list[Any]) -> None:
@@ -145,8 +148,3 @@ class ReplySizes:
 
 def _sum(sizes: Iterator[int], count: int) -> int:
     return next(sizes) if count == 1 else sum(islice(sizes, count))
-
-
-def is_refusal(message: str) -> bool:
-    """Return whether an error reply means that the server will refuse all such queries."""
-    return message.startswith("NOPERM") or "unknown" in message.lower()

@@ -25,11 +25,7 @@ from ..outcome.messages import Hint, Message
 from ..outcome.report import counted
 from ..outcome.tracebacks import public
 from ..server.settings import Server, ServerLike
-from .fetch_hashes import (
-    Columns,
-    Hashes,
-    fetch_hashes,
-)
+from .fetch_hashes import Columns, Hashes, fetch_hashes
 from .key_pattern import (
     FIRST_ENTRIES,
     KINDS,
@@ -42,7 +38,6 @@ from .key_pattern import (
     column_of,
     hashes_of,
     keys_of,
-    other_type,
     replies_by_key,
     shown_key,
     type_of,
@@ -119,7 +114,7 @@ def unload(
                 f"there is no key {target.glob}; for several keys use a pattern, such as 'user:*'"
             )
         if kind is not None and found != kind:
-            raise other_type(target.glob, found)
+            raise SourceError(Message(f"{target.glob} is a {found}; use ", Hint("type", found)))
         kind = found
     kind = kind or "hash"
     if kind != "hash" and kind not in KINDS:
@@ -143,7 +138,7 @@ def unload(
 
 
 def all_fields(
-    target: Pattern, kind: str, server: Server, timeout: float | None, *, only_kind: bool = True
+    target: Pattern, kind: str, server: Server, timeout: float | None, *, only_kind: bool
 ) -> list[str]:
     """Return the names of all fields of hashes or streams, in the order of their first appearance.
 
@@ -183,7 +178,13 @@ def all_fields(
             "name the columns with "
         )
     if skipped.first is not None:
-        _warn_of(skipped.count, target, *skipped.first)
+        import logging
+
+        first, kind_of_first = skipped.first
+        logging.getLogger("fastresp").warning(
+            "skipped %s of %s (not hashes), such as %s, a %s; unload each type separately",
+            counted(skipped.count, "key"), target.glob, shown_key(first), kind_of_first,
+        )  # fmt: skip
     return column_names(names, kind, target)
 
 
@@ -207,15 +208,6 @@ def _fields_of_entries(
         for _, parts in streams:
             for part in parts:
                 yield [*dict.fromkeys(chain.from_iterable(fields[::2] for _, fields in part))]
-
-
-def _warn_of(count: int, target: Pattern, first: bytes, first_type: str) -> None:
-    import logging
-
-    message = "skipped %s of %s (not hashes), such as %s, a %s; unload each type separately"
-    logging.getLogger("fastresp").warning(
-        message, counted(count, "key"), target.glob, shown_key(first), first_type
-    )
 
 
 class Entries(Columns):

@@ -189,11 +189,6 @@ cdef inline long long reply_limit(object most) except -1:
     return min(most, MAX_BYTES)
 
 
-cdef inline str endless(char kind):
-    """Return the message for a line that is too long."""
-    return f"a line that begins with {chr(kind)!r} does not end within {LINE_BYTES:,} bytes"
-
-
 cdef inline str beyond(str what, long long most):
     """Return the message for a reply that is too large."""
     return f"{what}, more than the {most:,} bytes that a reply may have (max_reply_bytes)"

@@ -8,15 +8,7 @@ from libc.string cimport memcmp, memcpy, memmove
 from .buffer cimport Chunk, digits, fill_header, put_copy, put_crlf, put_digits
 from .slots cimport key_slot
 from .mergeable cimport (
-    OPENS,
-    PAIR,
-    TIMED,
-    ParsedCommand,
-    LastName,
-    MergeRule,
-    names_of,
-    next_word,
-    read_command,
+    OPENS, PAIR, TIMED, ParsedCommand, LastName, MergeRule, names_of, next_word, read_command,
     read_name,
 )
 

@@ -8,10 +8,7 @@ The text of a float is the shortest that round-trips, formatted like repr. Times
 """
 
 from cpython.buffer cimport (
-    PyBUF_RECORDS_RO,
-    PyBuffer_IsContiguous,
-    PyBuffer_Release,
-    PyObject_CheckBuffer,
+    PyBUF_RECORDS_RO, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_CheckBuffer,
     PyObject_GetBuffer,
 )
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check

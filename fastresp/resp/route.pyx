@@ -11,27 +11,8 @@ from libc.string cimport memcpy, memset
 from .buffer cimport Buffer, Chunk, Reference, full_size, make_room, put_copy, put_with_large
 from .grammar cimport known_length_end
 from .slots cimport (
-    END,
-    MULTI,
-    NO_KEY,
-    NOTHING,
-    OPEN,
-    SEVERAL,
-    SLOTS,
-    UNKNOWN,
-    WATCH,
-    WATCHED,
-    LastRule,
-    Rule,
-    Rules,
-    Walk,
-    end_of,
-    key_slot,
-    next_argument,
-    same_head,
-    slot_of_all,
-    slot_of_first,
-    start_of,
+    END, MULTI, NO_KEY, NOTHING, OPEN, SEVERAL, SLOTS, UNKNOWN, WATCH, WATCHED, LastRule, Rule,
+    Rules, Walk, end_of, key_slot, next_argument, same_head, slot_of_all, slot_of_first, start_of,
 )
 from .mergeable cimport next_word
 
@@ -478,11 +459,11 @@ cdef class Router:
         """Return the lane of the current command; -1 if the command can't be sent."""
         cdef Walk start = walk[0]
         cdef bint strict = self.strict
-        cdef int lane, slot = slot_of_all(walk, &self.last) if strict else UNKNOWN
-        cdef const Rule *rule
-        if not strict:
-            slot = slot_of_first(walk, &self.last)
-        rule = self.last.rule
+        cdef int lane
+        cdef int slot = (
+            slot_of_all(walk, &self.last) if strict else slot_of_first(walk, &self.last)
+        )
+        cdef const Rule *rule = self.last.rule
         cdef int bounds = NOTHING if rule is NULL else rule.bounds
         self.head_size = 0
         if strict and bounds == WATCH:

@@ -6,22 +6,8 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
 from .grammar cimport (
-    DEPTH,
-    ELEMENTS,
-    ERROR_BYTES,
-    NESTED_ERROR_BYTES,
-    NO_FORM,
-    PAYLOAD,
-    TEXT,
-    VALUE,
-    Form,
-    Incoming,
-    form_of,
-    integer_end,
-    is_integer,
-    length_end,
-    pass_crlf,
-    whole_line_end,
+    DEPTH, ELEMENTS, ERROR_BYTES, NESTED_ERROR_BYTES, NO_FORM, PAYLOAD, TEXT, VALUE, Form, Incoming,
+    form_of, integer_end, is_integer, length_end, pass_crlf, whole_line_end,
 )
 
 

@@ -107,7 +107,6 @@ cdef inline bint same_head(const char *p, const char *head, Py_ssize_t size) noe
 
 
 cdef int key_slot(const char *key, Py_ssize_t size) noexcept nogil
-cdef int slot_of(Walk *walk, LastRule *last) noexcept nogil
 cdef int slot_of_first(Walk *walk, LastRule *last) noexcept nogil
 cdef int slot_of_all(Walk *walk, LastRule *last) noexcept nogil
 cdef tuple all_keys(Walk *walk, LastRule *last)

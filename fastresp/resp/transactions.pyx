@@ -20,19 +20,8 @@ import bisect
 
 from ..outcome.errors import CheckpointError
 from .buffer cimport (
-    PY_SSIZE_T_MAX,
-    Reference,
-    append,
-    append_bulk,
-    end_command,
-    end_header,
-    full_size,
-    open_header,
-    own_size,
-    put_copy,
-    put_digits,
-    put_with_large,
-    rollback,
+    PY_SSIZE_T_MAX, Reference, append, append_bulk, end_command, end_header, full_size, open_header,
+    own_size, put_copy, put_digits, put_with_large, rollback,
 )
 from .grammar cimport known_length_end
 from .merge cimport MergedChunk
@@ -193,7 +182,7 @@ cdef class Batcher:
         cdef const long long *rows = inner.rows.data.as_longlongs
         cdef const long long *lasts = NULL
         cdef Py_ssize_t i, last, extra = 0, begun = 0, begin = 0, count = len(inner.ends)
-        cdef Py_ssize_t commands = len(inner.rows), run = 0, run_end = commands
+        cdef Py_ssize_t commands = len(inner.rows), run = 0, run_end = commands, marker = 0
         cdef list execs = [], waits = [], firsts = [0]
         cdef Py_ssize_t begun_at = 0
         cdef bint follows = first, few
@@ -201,23 +190,20 @@ cdef class Batcher:
         if isinstance(inner, MergedChunk):
             lasts = (<MergedChunk>inner).lasts.data.as_longlongs
         if ends is not None:
-            run_end = ends[0]
+            run_end, marker = ends[0], numbers[0]
         for i in range(count):
             if i == begun:
                 begin = full_size(&out.out)
-                self.open(0 if numbers is None else numbers[run])
+                self.open(marker)
             own = large
             end = end_of(inner, i, &large, &extra)
             last = i if lasts is NULL else lasts[i] - 1
             if self.script is not None:
-                self.pass_on(
-                    inner, start, end, own, large, rows[last],
-                    0 if numbers is None else numbers[run],
-                )
+                self.pass_on(inner, start, end, own, large, rows[last], marker)
             else:
                 if self.lacks(start):
                     append(out, FAILS, len(FAILS))
-                    self.end_failing(0 if numbers is None else numbers[run])
+                    self.end_failing(marker)
                 else:
                     put_with_large(out, inner.data, start, end, own, large)
                 end_command(out, 0)
@@ -229,7 +215,7 @@ cdef class Batcher:
                 if few and i + 1 - begun < self.max_commands:
                     if full_size(&out.out) - begin < self.max_bytes:
                         continue
-            self.finish(0 if numbers is None else numbers[run], rows[last] + 1)
+            self.finish(marker, rows[last] + 1)
             execs.append(out.commands - 1)
             if follows and self.script is None:
                 waits.append(out.commands - 1)
@@ -238,7 +224,7 @@ cdef class Batcher:
             begun, begun_at = i + 1, last + 1
             if last + 1 == run_end and last + 1 < commands:
                 run += 1
-                run_end = ends[run]
+                run_end, marker = ends[run], numbers[run]
                 follows = False
         out.take_as(chunk)
         chunk.inner, chunk.rows = inner, inner.rows

@@ -2,14 +2,7 @@ from cpython.object cimport Py_TYPE, PyObject
 from libc.string cimport strcmp
 
 from .buffer cimport (
-    Buffer,
-    append,
-    append_bulk,
-    append_reference,
-    digits,
-    make_room,
-    put_crlf,
-    put_header,
+    Buffer, append, append_bulk, append_reference, digits, make_room, put_crlf, put_header,
     put_signed,
 )
 from .grammar cimport known_length_end

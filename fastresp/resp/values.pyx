@@ -5,10 +5,7 @@ The pipelines of redis-py are written with redis-py's rules.
 """
 
 from cpython.buffer cimport (
-    PyBUF_FULL_RO,
-    PyBuffer_Release,
-    PyBuffer_ToContiguous,
-    PyObject_CheckBuffer,
+    PyBUF_FULL_RO, PyBuffer_Release, PyBuffer_ToContiguous, PyObject_CheckBuffer,
     PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_Check, PyBytes_FromStringAndSize
@@ -37,13 +34,7 @@ from uuid import UUID
 
 from ..outcome.errors import EncodeError, TemplateError
 from ..outcome.messages import (
-    DEFAULT,
-    SKIP_OR_EMPTY,
-    WITHOUT_NULLS,
-    Message,
-    message_of,
-    shown_value,
-    without_nulls_option,
+    DEFAULT, SKIP_OR_EMPTY, WITHOUT_NULLS, Message, message_of, shown_value, without_nulls_option,
 )
 from ..outcome.passwords import holds_passwords
 from .commands import commands_with
@@ -134,7 +125,6 @@ cdef object not_a_command(object row):
         hint = (
             "it is a whole table; pass a list of tables, or load each separately, with a template"
         )
-
     elif hasattr(row, "keys"):
         hint += "; rows with named fields need a template, such as 'HSET user:{id} {**}'"
     return EncodeError(f"{shown_value(row)} is not a command: {hint}")
@@ -226,6 +216,7 @@ cdef int put_buffer(Buffer b, object value, bint framed, object default) except 
     """Write a buffer of bytes, or a NumPy scalar, which is a buffer without dimensions."""
     cdef Py_buffer view
     cdef char *p
+    cdef bint dated
     try:
         PyObject_GetBuffer(value, &view, PyBUF_FULL_RO)
     except Exception as error:      # a released memoryview, an array of dates
@@ -236,8 +227,13 @@ cdef int put_buffer(Buffer b, object value, bint framed, object default) except 
     try:
         if view.ndim == 0 and view.format is not NULL and hasattr(value, "__float__"):
             return put_scalar(b, value, view.format, framed, default)
-        if not holds_bytes(&view) or is_date(value):
-            return put_array(b, value, framed, default)
+        dated = is_date(value)
+        if dated or not holds_bytes(&view):
+            if dated or default is not None:
+                return put_default(b, value, framed, default)
+            raise EncodeError(
+                f"cannot send {shown_value(value)} (a {type(value).__name__}): {ARRAY_HINT}"
+            )
         if view.len > b.out.most:
             refuse(b, view.len)
         p = make_room(b, view.len + 32)
@@ -266,13 +262,6 @@ cdef bint holds_bytes(Py_buffer *view) noexcept:
 cdef bint is_date(object value) except -1:
     """Return whether a value is a datetime64 or timedelta64, which NumPy exposes as 8 bytes."""
     return getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M")
-
-
-cdef int put_array(Buffer b, object value, bint framed, object default) except -1:
-    """Write the result of default= for an array whose items are not bytes, or raise an error."""
-    if default is not None or is_date(value):
-        return put_default(b, value, framed, default)
-    raise EncodeError(f"cannot send {shown_value(value)} (a {type(value).__name__}): {ARRAY_HINT}")
 
 
 cdef int put_scalar(Buffer b, object value, bytes kind, bint framed, object default) except -1:

@@ -27,13 +27,7 @@ from server_programs import need
 from stored_users import FIELDS, by_id, loaded, only_we_are_connected
 
 import fastresp
-from fastresp import (
-    CommandError,
-    DecodeError,
-    TransportError,
-    TransportTimeout,
-    fetch_hashes,
-)
+from fastresp import CommandError, DecodeError, TransportError, TransportTimeout, fetch_hashes
 from fastresp.encode.columns import arrow_out
 from fastresp.encode.key_columns import as_pattern
 from fastresp.server.local_server import LocalServer

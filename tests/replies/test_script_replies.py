@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import redis
+from reading import Execute
 from scripts import KEYS, ROWS, data, expected, flushing, sums
 
 import fastresp
-import fastresp.aio
 from fastresp import Script
 from fastresp.server.local_server import LocalServer
-
-
-def execute_sync(data: Any, command: Any, **options: Any) -> list[Any]:
-    return list(fastresp.iter_replies(data, command, **options))
-
-
-def execute_asyncio(data: Any, command: Any, **options: Any) -> list[Any]:
-    async def collect() -> list[Any]:
-        return [reply async for reply in fastresp.aio.iter_replies(data, command, **options)]
-
-    return asyncio.run(collect())
-
-
-@pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
-def execute(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
-    """Return all replies as a list."""
-    return request.param
 
 
 @pytest.mark.few(1)
@@ -38,7 +19,7 @@ def execute(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
     ("rows", "pause"), [pytest.param(ROWS, 0.01, marks=pytest.mark.slow), (2 * KEYS, 0)]
 )
 def test_replies_in_order(
-    execute: Callable[..., list[Any]], server: LocalServer, client: redis.Redis, rows: int,
+    execute: Execute, server: LocalServer, client: redis.Redis, rows: int,
     pause: float,
 ) -> None:  # fmt: skip
     """Each reply is in its place, and each script runs once."""
@@ -53,7 +34,7 @@ def test_replies_in_order(
 
 
 @pytest.mark.few(1)
-def test_errors_in_their_place(execute: Callable[..., list[Any]], server: LocalServer) -> None:
+def test_errors_in_their_place(execute: Execute, server: LocalServer) -> None:
     script = Script("""
         if redis.call('INCR', KEYS[1]) % 10 == 0 then return redis.error_reply('TEN of them') end
         return ARGV[1]
@@ -87,7 +68,7 @@ def test_error_raised_in_its_place(server: LocalServer, client: redis.Redis) -> 
 
 @pytest.mark.slow
 def test_replies_over_tls(
-    execute: Callable[..., list[Any]], tls: Callable[..., str], tls_server: LocalServer
+    execute: Execute, tls: Callable[..., str], tls_server: LocalServer
 ) -> None:
     script = Script("return {ARGV[1], redis.call('HINCRBY', KEYS[1], 'n', ARGV[1])}")
     with flushing(tls_server), redis.Redis.from_url(tls_server.url) as client:
@@ -96,7 +77,7 @@ def test_replies_over_tls(
     assert [int(reply[0]) for reply in replies] == [row["n"] for row in data(2 * KEYS)]
 
 
-def test_script_returns_noscript(execute: Callable[..., list[Any]], server: LocalServer) -> None:
+def test_script_returns_noscript(execute: Execute, server: LocalServer) -> None:
     script = Script("return redis.error_reply('NOSCRIPT No matching script.')")
     template = ["ECHO {0}", script.command("k{0}")]
     replies = execute(range(3), template, server=server.url, on_error="collect")
@@ -105,13 +86,13 @@ def test_script_returns_noscript(execute: Callable[..., list[Any]], server: Loca
 
 
 @pytest.mark.slow
-def test_large_replies(execute: Callable[..., list[Any]], server: LocalServer) -> None:
+def test_large_replies(execute: Execute, server: LocalServer) -> None:
     script = Script("return string.rep('x', 100000) .. ARGV[1]")
     with flushing(server, 0.005):
         replies = execute(range(2000), script.command("", "{0}"), server=server.url)
     assert [reply[100_000:] for reply in replies] == [b"%d" % i for i in range(2000)]
 
 
-def test_syntax_error_in_execute(execute: Callable[..., list[Any]], server: LocalServer) -> None:
+def test_syntax_error_in_execute(execute: Execute, server: LocalServer) -> None:
     with pytest.raises(fastresp.CommandError, match="ERR Error compiling script"):
         execute([1], Script("local = 1").command("k{0}"), server=server.url)

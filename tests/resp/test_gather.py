@@ -110,9 +110,7 @@ def test_each_row_once(
 ) -> None:  # fmt: skip
     """Rows that have not run according to their marker, in its order; each marker records them."""
     start_row = min(start_row, len(rows) - 1)
-    number_of = [Rules().slot(pack("GET", key)) if cluster else 0 for key, _ in rows]
-    if not cluster:
-        number_of = [Rules().slot(pack("GET", key)) % lanes for key, _ in rows]
+    number_of = [Rules().slot(pack("GET", key)) % (SLOTS if cluster else lanes) for key, _ in rows]
     ran = array("q", [start_row] * (SLOTS if cluster else lanes))
     for number, row in zip(dict.fromkeys(number_of), ahead, strict=False):
         ran[number] = max(row, start_row)

@@ -9,12 +9,7 @@ from collections.abc import Callable, Iterator
 import hiredis
 import pytest
 import redis
-from reply_model import (
-    Outcome,
-    expected,
-    pieces_of,
-    scanned,
-)
+from reply_model import Outcome, expected, pieces_of, scanned
 
 from fastresp import ProtocolError, pack
 from fastresp.resp.scan import ReplyScanner

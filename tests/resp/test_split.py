@@ -9,14 +9,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reply_model import pieces_of
 
-from fastresp import (
-    Chunk,
-    EncodeError,
-    ProtocolError,
-    pack,
-    pack_many,
-)
+from fastresp import Chunk, EncodeError, ProtocolError, pack, pack_many
 from fastresp.resp.split import CommandSplitter, arguments, beginning
 
 COMMANDS = [
@@ -41,19 +36,6 @@ def commands_of(chunks: list[Chunk | None], first: int = 0) -> list[bytes]:
         data = bytes(chunk)
         commands += [data[start:end] for start, end in pairwise([0, *chunk.ends])]
     return commands
-
-
-def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
-    return [data[start:end] for start, end in pairwise([0, *sorted(cuts), len(data)])]
-
-
-def test_one_piece() -> None:
-    splitter = CommandSplitter()
-    chunk = splitter.feed(pack_many(COMMANDS))
-    assert chunk is not None
-    assert bytes(chunk) == pack_many(COMMANDS)
-    assert commands_of([chunk]) == [pack(*command) for command in COMMANDS]
-    assert splitter.pending == 0
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 22, 23, 64, 100])
