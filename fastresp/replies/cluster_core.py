@@ -39,8 +39,8 @@ __all__ = ["ClusterCore", "RawCluster"]
 
 N = TypeVar("N", bound=NodeCore)
 
-# The maximum bytes of replies that wait for earlier replies. Each node may use an equal share of
-# WAITING_BYTES, but at least MIN_WAITING_BYTES.
+# The maximum number of bytes of replies that wait for earlier replies. Each node may use an equal
+# share of WAITING_BYTES, and at least MIN_WAITING_BYTES.
 WAITING_BYTES = 16 << 20
 MIN_WAITING_BYTES = 1 << 18
 # The maximum number of nodes that a cluster may name during a read.
@@ -102,7 +102,7 @@ class ClusterCore:
             node.attach(connection)
 
     def _node(self, kind: type[N], address: Address | None) -> N:
-        """Return a node; for None, the node that the user named."""
+        """Return a connection for the node at an address; None for the node that the user named."""
         node = kind(self, self._view.server_of(address), **self._settings)
         node.address = address
         node.reply_bytes = self._reply_bytes

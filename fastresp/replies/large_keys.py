@@ -28,8 +28,8 @@ WRONGTYPE = "WRONGTYPE "
 class LargeKeyReader:
     """Reads the remaining entries of large keys; in a cluster, from the owners of the keys.
 
-    It has its own connection to each node. If a cluster node is lost, or refuses a request for a
-    while, the request is resent to the key's current owner.
+    The reader has its own connection to each node. If a cluster node is lost, or refuses a request
+    for a while, the request is resent to the key's current owner.
 
     Args:
         server: the server, or a node of a cluster.
@@ -82,7 +82,7 @@ class LargeKeyReader:
             yield entries
 
     def rest_of_list(self, key: bytes, items: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield the rest of a list in parts; ``items`` is its first part, which was read before."""
+        """Yield the rest of a list in parts; ``items`` is the first part, which was read before."""
         start, count = 0, 0
         while items and len(items) >= count:
             start, count = start + len(items), next_count(len(items), _size(items))

@@ -93,7 +93,7 @@ class NodeWindow(Window):
         self.acknowledge(self.made)
 
     def add_pending(self, commands: list[PendingCommand]) -> None:
-        """Add commands that are not in chunks of the source, and ASKING before some of them."""
+        """Add commands that are in no chunk of the source; some of them follow an ASKING."""
         requests = [Request(each.command, [each]) for each in commands]
         self._held.append(Resent(requests, self.last))
 

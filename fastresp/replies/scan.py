@@ -309,7 +309,7 @@ class Scan:
         return self._begun(server, connection, slots, mask_of(slots), restarts=restarts)
 
     def _connect(self, node: Address | None) -> tuple[Server, Any]:
-        """Connect to a node; raises as ``ClusterView.connect()`` does."""
+        """Connect to a node, with the exceptions of ``ClusterView.connect()``."""
         timeout = min(self._timeout or RECONNECT_TIMEOUT_S, RECONNECT_TIMEOUT_S)
         server, connection = self._view.connect(node, timeout, "keys")
         connection._sock.settimeout(self._timeout)

@@ -86,7 +86,7 @@ class Deadline:
         self._stuck, self._resumed = 0.0, time.monotonic()
 
     def resume(self) -> None:
-        """Don't count the time since the last check, because the caller spent it."""
+        """Don't count the time since the last check: the caller spent it."""
         self._resumed = time.monotonic()
 
     def check(self, progress: object) -> bool:
@@ -105,12 +105,12 @@ class Deadline:
 class SlotQueue(Generic[T]):
     """Commands of one slot that wait to be resent, by index.
 
-    A node may begin to accept commands of a slot at any moment, so it could refuse a command and
-    run the next command. So after a refusal, only the first command is sent; the later commands
-    follow once it has run.
+    A node may begin to accept commands of a slot at any moment, so it could refuse one command and
+    run the next. So after a refusal, only the first command is sent. The later commands follow once
+    the first has run.
 
     Attributes:
-        commands: the commands.
+        commands: the commands, by index.
         served: whether all commands may be sent.
     """
 
@@ -174,12 +174,12 @@ class Unresolved(Generic[C]):
     in order: a command is sent to the same node as its predecessor, and this node redirects both
     or neither. If the predecessor waits, the command waits.
 
-    A command waits if its node refused it temporarily, or if its node was lost. Until it is
-    answered, no later commands are sent. If a later command was in flight and ran, waiting commands
-    with the same key are not resent, since they would run out of order.
+    A command waits if its node refused it temporarily, or if its node was lost. Until all waiting
+    commands are answered, no later commands are sent. If a later command was in flight and ran,
+    waiting commands with the same key are not resent, since they would run out of order.
 
     Args:
-        timeout: seconds for which commands may wait or be redirected; None for 30.
+        timeout: seconds for which commands may wait or be redirected; None for 30 s.
         rules: finds the slots of commands.
         connect: a function that receives an address, and returns a separate connection.
 

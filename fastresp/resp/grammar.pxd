@@ -21,8 +21,8 @@ cdef enum:
     BIG_NUMBER_BYTES = 65536
     # The limit for the line of a simple string or an error. Scripts may return long lines.
     LINE_BYTES = 16777216
-    # Added to the size of each array element, and of each error in an array: about the memory of a
-    # small object and its list entry.
+    # Counted for each element of an array in addition to its size, and for each error in an array:
+    # about the memory of the objects.
     ELEMENT_BYTES = 64
     NESTED_ERROR_BYTES = 1024
     # The number of bytes that an error message shows on each side of a fault.
