@@ -41,10 +41,10 @@ cdef class Merger:
     cdef void open(
         self, Open *o, const ParsedCommand *c, char *p, const char *read, Py_ssize_t first
     ) noexcept nogil
-    cdef void look_at(self, const MergeRule *rule) noexcept nogil
+    cdef void track(self, const MergeRule *rule) noexcept nogil
     cdef char *widen(self, Open *o, char *p, long long *starts) noexcept nogil
     cdef char *end(self, Open *o, char *p, Py_ssize_t next, long long *starts) noexcept nogil
     cdef char *put_keys(
         self, Open *o, char *p, Py_ssize_t next, long long *starts
     ) noexcept nogil
-    cdef int look(self, Chunk chunk) except -1
+    cdef int track_all(self, Chunk chunk) except -1

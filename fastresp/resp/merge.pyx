@@ -129,7 +129,7 @@ cdef class Merger:
         # stored yet.
         with cython.critical_section(self):
             if chunk.n_references:
-                self.look(chunk)
+                self.track_all(chunk)
                 return chunk
             return self.merged(chunk)
 
@@ -141,7 +141,7 @@ cdef class Merger:
             merged.lasts = clone(chunk.ends, count, False)
             merged.starts = clone(chunk.ends, count, False)
         except MemoryError:
-            self.look(chunk)
+            self.track_all(chunk)
             return chunk
         merged.first_command, merged.lane = chunk.first_command, chunk.lane
         merged.places, merged.done = chunk.places, chunk.done
@@ -255,7 +255,7 @@ cdef class Merger:
         o.words = c.words
         o.item_words = c.item_words
         o.rule = NULL
-        self.look_at(c.rule)
+        self.track(c.rule)
         if c.rule is NULL or c.rule.check >= OPENS or self.in_multi:
             return
         if self.on[c.rule.number]:
@@ -266,7 +266,7 @@ cdef class Merger:
             o.tail_size = c.end - c.tail
             memcpy(o.tail, c.tail, o.tail_size)
 
-    cdef void look_at(self, const MergeRule *rule) noexcept nogil:
+    cdef void track(self, const MergeRule *rule) noexcept nogil:
         """Record whether a transaction is open after a command with this rule."""
         if rule is not NULL and rule.check >= OPENS:
             self.in_multi = rule.check == OPENS
@@ -326,7 +326,7 @@ cdef class Merger:
         put_crlf(put_digits(put_crlf(put_digits(number + 1, wanted)), count))
         return p + by
 
-    cdef int look(self, Chunk chunk) except -1:
+    cdef int track_all(self, Chunk chunk) except -1:
         """Record whether a transaction is open after a chunk that is returned unchanged."""
         cdef Py_ssize_t i, at = 0, before = 0, large = 0
         cdef ParsedCommand c
@@ -334,7 +334,7 @@ cdef class Merger:
         last.size = -1
         for i in range(len(chunk.ends)):
             read_name(&c, chunk.data + at, &last)
-            self.look_at(c.rule)
+            self.track(c.rule)
             while (
                 large < chunk.n_references
                 and chunk.references[large].offset + before < chunk.ends.data.as_longlongs[i]

@@ -265,7 +265,7 @@ cdef const char *read_name(ParsedCommand *c, const char *p, LastName *last) noex
 cdef void read_command(
     ParsedCommand *c, const char *p, const char *end, LastName *last
 ) noexcept nogil:
-    """Parse a command."""
+    """Parse a command; set its ``rule`` to NULL if it can't be merged."""
     cdef long long size
     p = read_name(c, p, last)
     c.end = end

@@ -131,7 +131,7 @@ cdef class Router:
             to refuse such commands.
         rules: the key positions of commands.
         start_row: the index of the first row read from the source.
-        for_all: whether some commands without a key may be sent to all nodes.
+        for_all: whether the commands in FOR_ALL may be sent to all nodes.
 
     Attributes:
         paused: whether the last ``route()`` returned all commands, so that the source may pause.
@@ -506,7 +506,7 @@ cdef class Router:
         return (name[:size].upper(), word[:min(more, NAME_SHOWN)].upper()) in FOR_ALL
 
     cdef int keep_head(self, const char *p) noexcept:
-        """Store the bytes before argument 1, the key, as ``head``; most commands share them."""
+        """Store the bytes before the key, argument 1, as ``head``: most commands share them."""
         cdef const char *begin = p
         cdef long long words, size
         p = known_length_end(p + 1, &words)

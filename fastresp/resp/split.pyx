@@ -28,7 +28,7 @@ cdef enum:
 
 
 cdef class CommandSplitter:
-    """Split RESP, fed in pieces of any size, into chunks of whole commands.
+    """Splits RESP, fed in pieces of any size, into chunks of whole commands.
 
     Only commands with exactly one reply are accepted. Inline commands, empty arrays, and commands
     that change the reply stream are refused. Empty lines between commands are dropped, since
@@ -199,7 +199,7 @@ cdef class CommandSplitter:
                 self.check_name(number)
             self.payload = number
             if number > self.largest:
-                self.weigh(number)
+                self.record_size(number)
         elif number == 0:
             self.at = self.start        # stay at the fault, even if more data is fed
             raise self.error("an empty array is not a command and gets no reply")
@@ -257,7 +257,7 @@ cdef class CommandSplitter:
         return NOT_WHOLE
 
     cdef int check_name(self, long long number) except -1:
-        """Refuse an argument of ``number`` bytes if it is a command name, which is too long."""
+        """Refuse an argument of ``number`` bytes, too many for a name, if it is a command's name."""
         cdef long long n
         cdef const char *header = known_length_end(self.buffer.out.base + self.start + 1, &n)
         if known_length_end(header + 1, &n) == self.buffer.out.base + self.at:
@@ -265,8 +265,8 @@ cdef class CommandSplitter:
             raise self.error(f"a command name of {number:,} bytes is too long")
         return 0
 
-    cdef int weigh(self, long long number) except -1:
-        """Record an argument of ``number`` bytes as the largest; refuse a too large argument."""
+    cdef int record_size(self, long long number) except -1:
+        """Record ``number`` bytes as the largest argument; refuse an argument that is too large."""
         cdef Buffer b = self.buffer
         if number > b.out.most:
             try:
@@ -327,7 +327,7 @@ cdef class CommandSplitter:
 
 
 def arguments(command, most=None):
-    """Return the arguments of a whole command as a tuple of bytes; ``most`` limits the number."""
+    """Return the arguments of a whole command, or the first ``most``, as a tuple of bytes."""
     _, found = beginning(command, PY_SSIZE_T_MAX if most is None else most, PY_SSIZE_T_MAX)
     return tuple([text for text, _ in found])
 

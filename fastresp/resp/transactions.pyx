@@ -120,7 +120,7 @@ cdef class Batcher:
 
     Args:
         markers: the markers: one key for all commands, or one key per lane or slot. A lane is the
-            index of the connection for a command.
+            index of a connection.
         prefix: the bytes before the number in a marker's value.
         max_commands: a transaction ends with the row that reaches this number of commands.
         max_bytes: a transaction also ends with the row that reaches this size.
