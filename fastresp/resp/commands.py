@@ -190,11 +190,8 @@ COMMANDS = {
     for command in [Command(effect, _positions(keys), frozenset(flags.split()))]
     for name in row.split()
 }
-# The key positions of commands that every server has, without module commands.
 POSITIONS = {
-    name: command.positions
-    for name, command in COMMANDS.items()
-    if command.positions is not None and b"." not in name
+    name: command.positions for name, command in COMMANDS.items() if command.positions is not None
 }
 
 

@@ -117,10 +117,7 @@ cdef class Rules:
 
 
 fill_crcs()
-# Also has the module commands of the table.
-cdef Rules KNOWN = Rules({
-    name: command.positions[:3] for name, command in COMMANDS.items() if b"." in name
-})
+cdef Rules BUILT_IN = Rules()
 
 
 cdef inline uint64_t two_bytes(const unsigned char *p) noexcept nogil:
@@ -353,7 +350,7 @@ def keys_of(Chunk chunk not None):
     cdef Py_ssize_t i, extra = 0
     cdef Walk walk
     cdef LastRule last
-    KNOWN.start(&last)
+    BUILT_IN.start(&last)
     walk.base = walk.p = chunk.data
     walk.stop = large + chunk.n_references
     for i in range(len(chunk.ends)):
@@ -398,7 +395,7 @@ def size_queries(Chunk chunk not None, Py_ssize_t first, Py_ssize_t stop):
     cdef tuple keys
     cdef bytes key, name = b"", known = b""
     cdef bint reads = True, small = False, of_field = False
-    KNOWN.start(&last)
+    BUILT_IN.start(&last)
     walk.base = walk.p = chunk.data
     walk.stop = large + chunk.n_references
     for i in range(stop):
