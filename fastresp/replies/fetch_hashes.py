@@ -24,7 +24,7 @@ from ..sources.source import ArrowHolding, ArrowStreaming
 from ..transports.driver import stream
 from .hash_core import FetchOptions, HashCore, KeyFinder, single
 
-__all__ = ["Columns", "Hashes", "fetch_hashes"]
+__all__ = ["BATCH_ROWS", "Columns", "Hashes", "fetch_hashes"]
 
 
 class Columns(ABC):

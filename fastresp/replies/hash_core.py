@@ -66,10 +66,7 @@ class HashCluster(RawCluster):
         if columns.invalid is not None:
             row, column = columns.invalid
             raise core.not_text(self.sender(row)[1], column)
-        for batch in core.take_batches():
-            yield batch
-            # The time until the caller asks for more does not count towards the timeout.
-            self.restart_timeout()
+        yield from core.replies()
 
 
 # Types of rows; a row of several values is refused as a key.
@@ -221,7 +218,7 @@ class HashCore(ReplyCore):
         for batch in self.take_batches():
             yield batch
             # The time until the caller asks for more does not count towards the timeout.
-            self.restart_timeout()
+            (self.cluster or self).restart_timeout()
 
     def fetching(self, keys: Any, kind: type[Chunks] = Chunks) -> Generator[Step | Emit, Any, None]:
         """Connect, send the keys, and yield batches of rows (core)."""

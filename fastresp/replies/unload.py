@@ -25,7 +25,7 @@ from ..outcome.messages import Hint, Message
 from ..outcome.report import counted
 from ..outcome.tracebacks import public
 from ..server.settings import Server, ServerLike
-from .fetch_hashes import Columns, Hashes, fetch_hashes
+from .fetch_hashes import BATCH_ROWS, Columns, Hashes, fetch_hashes
 from .key_pattern import (
     FIRST_ENTRIES,
     KINDS,
@@ -46,8 +46,7 @@ from .large_keys import LargeKeyReader, entries_of
 
 __all__ = ["FIRST_ENTRIES", "Entries", "check_found", "unload"]
 
-# Limits of a batch of columns.
-BATCH_ROWS = 65_536
+# A batch of columns also ends at this size.
 BATCH_BYTES = 8 << 20
 
 
@@ -105,7 +104,7 @@ def unload(
     if type is not None and type not in ("hash", *KINDS):
         raise ValueError(f"type must be one of hash, {', '.join(KINDS)}, not {type!r}")
     target = as_target(pattern) if isinstance(pattern, str) else pattern
-    kind = type
+    kind = type or "hash"
     where = as_reading(server)
     if target.single:
         found = type_of(target.glob, where, timeout)
@@ -113,10 +112,9 @@ def unload(
             raise SourceError(
                 f"there is no key {target.glob}; for several keys use a pattern, such as 'user:*'"
             )
-        if kind is not None and found != kind:
+        if type is not None and found != type:
             raise SourceError(Message(f"{target.glob} is a {found}; use ", Hint("type", found)))
         kind = found
-    kind = kind or "hash"
     if kind != "hash" and kind not in KINDS:
         raise SourceError(
             f"can't unload {target.glob}: its type is {kind}, not one of hash, {', '.join(KINDS)}"

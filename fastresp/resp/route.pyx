@@ -11,8 +11,8 @@ from libc.string cimport memcpy, memset
 from .buffer cimport Buffer, Chunk, Reference, full_size, make_room, put_copy, put_with_large
 from .grammar cimport known_length_end
 from .slots cimport (
-    END, MULTI, NO_KEY, NOTHING, OPEN, SEVERAL, SLOTS, UNKNOWN, WATCH, WATCHED, LastRule, Rule,
-    Rules, Walk, end_of, key_slot, next_argument, same_head, slot_of_all, slot_of_first, start_of,
+    END, MULTI, NO_KEY, NOTHING, OPEN, SEVERAL, SLOTS, WATCH, WATCHED, LastRule, Rule, Rules, Walk,
+    end_of, key_slot, next_argument, same_head, slot_of_all, slot_of_first, start_of,
 )
 from .mergeable cimport next_word
 
