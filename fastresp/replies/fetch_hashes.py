@@ -126,9 +126,9 @@ def fetch_hashes(
 
     Args:
         keys: an iterable of keys, or a column of keys (an Arrow array, a Series): one row per key,
-            in order. Or a SCAN pattern, a str: with ``"user:*"`` the whole keys become the first
-            column, ``key``; with ``"user:{id}"`` the part of the key in place of ``{id}`` becomes
-            the first column, ``id``. So ``"user:{id}"`` reads back hashes written by
+            in order. A str is a SCAN pattern: with ``"user:*"``, the first column, ``key``, has the
+            whole keys; with ``"user:{id}"``, the first column, ``id``, has the part of the key in
+            place of ``{id}``. So ``"user:{id}"`` reads back hashes written by
             ``"HSET user:{id} {**}"``; all other characters of such a pattern are literal. Double a
             literal brace, as in templates.
         fields: the names of the fields, one column each.

@@ -80,7 +80,7 @@ def unload(
         fields: the fields of hashes or of stream entries. None for all fields: a first pass then
             finds their names, for which it reads the field names of hashes, but whole streams.
         ttl: the name of an additional last column with the time when the key expires: a timestamp
-            in UTC with milliseconds, null for a key without a time to live. True for
+            in UTC with milliseconds, null for a key without a time to live. True names the column
             ``"expires_at"``.
         server: as for ``fetch_hashes``; if the server is a node of a cluster, the keys of all nodes
             are read.
@@ -88,9 +88,8 @@ def unload(
         timeout: give up after this many seconds without progress; None to wait forever.
 
     If keys change while they are read, keys and list items may be missing, and list items and set
-    members may be returned twice. Of a stream, only the entries are read: neither its consumer
-    groups, nor the order of the fields within an entry. Times to live of single fields of a hash
-    are not read.
+    members may be returned twice. Streams are read without their consumer groups, and without the
+    order of the fields within an entry. Times to live of single fields of a hash are not read.
 
     Returns:
         The rows, as from ``fetch_hashes``.
@@ -211,10 +210,10 @@ def _fields_of_entries(
 class Entries(Columns):
     """Strings, JSON documents, or the entries of sets, sorted sets, lists or streams, as columns.
 
-    A row has the key, or the part of the key that the pattern names, and a value: a string, a
-    document as text, a member, a member and its score, an item, or an entry's ID and fields. All
-    entries of a key are adjacent; list items and stream entries are in order. Keys are read as
-    batches are used; large keys are read in parts.
+    A row has the key (or the part that the pattern names) and a value: a string, a document as
+    text, a set's member, a sorted set's member with its score, a list's item, or a stream entry's
+    ID with its fields. All entries of a key are adjacent; list items and stream entries are in
+    order. Keys are read as batches are used; large keys are read in parts.
 
     Attributes:
         names: the names of the columns.
