@@ -162,7 +162,7 @@ def test_a_refused_command_is_not_passed_over(two: Two) -> None:
     assert "applied to replication offset" in "".join(caught.value.__notes__)
     copied.delete("list")
     resumed = fastresp.Checkpoint(NAME, resume=True)
-    with pytest.raises(fastresp.CheckpointError, match="refused a command, so it differs"):
+    with pytest.raises(fastresp.CheckpointError, match="refused a command, so its keys differ"):
         follow(source.url, target.url, checkpoint=resumed)
 
 

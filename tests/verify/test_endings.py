@@ -164,7 +164,7 @@ def test_server_that_dies(verify: Verify, start_server: Callable[..., LocalServe
         verify(rows(), "SET k:{0} {1}", server=server.url)
     report: Any = caught.value.report
     assert 0 < report.values < 100_000 and report.by_kind == {"missing": report.differing}
-    assert report.stopped == "not all rows were compared, and no differences rechecked"
+    assert report.stopped == "not all rows were compared, and no differences were rechecked"
     assert not report.same
 
 

@@ -41,17 +41,16 @@ class StoredCheckpoint(Description):
         """Become the owner of the checkpoint, and return its progress.
 
         Before the markers are read, the previous loader's connections are closed, or its scripts
-        are made to do nothing. So none of that loader's commands can run afterwards.
+        are fenced off. So none of the previous loader's commands can run afterwards.
 
         Args:
             identity: properties of the source and options, which must equal the stored properties.
-            resume: whether to resume an existing checkpoint; if False, an existing checkpoint is an
-                error.
+            resume: whether to resume an existing checkpoint; otherwise, its existence is an error.
             take_over: whether to resume even if another loader is active.
             clear: whether to delete an existing checkpoint.
-            attempts: whether the loads are attempts at one task. If so, a previous loader with an
-                expired lease is replaced even if it still has open connections, and an ended load
-                is continued, since its source may have been incomplete.
+            attempts: whether this load and earlier loads are attempts at one task. If so, a
+                previous loader with an expired lease is replaced even if it has open connections,
+                and a load that has ended is resumed, since its source may have been incomplete.
 
         Raises:
             AtWork: another loader is active.
@@ -67,7 +66,7 @@ class StoredCheckpoint(Description):
                 if not self.markers.exist():
                     self._enter(identity, {}, fresh=True)
                     return StoredProgress(self._nothing)
-                found = self._state()  # another loader may have started in between
+                found = self._state()  # another loader has started meanwhile
             if clear:
                 self._replace(identity, found, take_over=take_over, fresh=True, by_lease=attempts)
                 return StoredProgress(self._nothing)
@@ -78,7 +77,7 @@ class StoredCheckpoint(Description):
                 raise CheckpointError(self._exists(done))
             check_same(self.name, identity, found)
             if done.ended:
-                # The server may have lost its last seconds of writes since the source was loaded.
+                # The server may have lost its last seconds of writes since the load ended.
                 done.ran = self.markers.read()
                 if min(done.ran) >= done.total and not attempts:
                     self._home.call("UNWATCH")
@@ -92,8 +91,8 @@ class StoredCheckpoint(Description):
         """Find the commands that have too few arguments, without running them.
 
         Returns:
-            By command name in capitals: the largest number of arguments, including the name, that
-            the server refused as too few.
+            For each refused command name, in capitals: the largest number of arguments, including
+            the name, that the server refused as too few.
         """
         found: dict[bytes, int] = {}
         for words in commands:
@@ -115,7 +114,7 @@ class StoredCheckpoint(Description):
     ) -> None:
         """Replace the previous loader as the owner.
 
-        The previous loader's connections are closed before our ID replaces that loader's ID, so
+        The previous loader's connections are closed before this loader is stored as the owner, so
         later loaders need not know these connections. If the previous loader registers a new
         connection between these two steps, the caller's WATCH makes our transaction fail. With
         script fencing, the previous loader's connections may stay open: its scripts do nothing, and
@@ -157,8 +156,8 @@ class StoredCheckpoint(Description):
         commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
         self.markers.begin(generation, fence)
         if fresh:
-            # Delete the markers for every number of connections: otherwise, the scripts of a
-            # loader with more or fewer connections could find the value that they expect.
+            # Delete the markers for every number of connections. Otherwise, scripts of a previous
+            # loader with more or fewer connections could find the values that they expect.
             commands = [("DEL", self._hash, *self.markers.of_all), *commands]
             if not self.of_slots:
                 commands += self.markers.setting(0)
@@ -195,7 +194,7 @@ class StoredCheckpoint(Description):
                 self._complete_markers()
 
     def _complete_markers(self) -> None:
-        """Set all markers before rows are sent, so that a marker removed later is noticed."""
+        """Set all markers before rows are sent, so that the removal of a marker is noticed."""
         if not self.markers.level(0):
             raise self._unset_markers()
         if not self._as_owner(("HSET", self._hash, "markers", "complete")):
@@ -263,7 +262,7 @@ class StoredCheckpoint(Description):
         """
         assert self._links is not None
         until = time.monotonic() + (self._timeout or math.inf)
-        # WAIT covers the server's writes up to the last write of this connection, so write first.
+        # WAIT covers all writes before the last write of its own connection, so write first.
         if self.markers.several:
             self.markers.level(rows)
         else:
@@ -325,7 +324,7 @@ class StoredCheckpoint(Description):
     def close(self, row: int | None = None, seen: int | None = None) -> None:
         """Release the lease if it is ours, and close the connections.
 
-        Deletes a new checkpoint if nothing was sent, for example because of an error in the
+        Delete a new checkpoint if no rows were sent, for example because of an error in the
         template.
 
         Args:

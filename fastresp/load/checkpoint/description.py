@@ -30,17 +30,17 @@ LEASE_S = 30
 
 @dataclass
 class StoredProgress:
-    """The progress of all loads that have used a checkpoint.
+    """The progress that all loads with a checkpoint have made.
 
     Attributes:
         ran: for each marker, the number of rows that have run.
         seen: number of leading rows whose replies were all received.
         failed: number of failed commands in the first ``seen`` rows.
         resumed: whether an earlier load has used the checkpoint.
-        ended: when the load of the whole source ended, in seconds since 1970, as text; empty if it
-            has not ended.
-        total: number of rows of the source when the load last ended; 0 if it has never ended.
-        unknown: the value of ``unseen`` when the last load began.
+        ended: when the whole source was loaded, in seconds since 1970, as a string; empty if this
+            has not happened yet.
+        total: number of rows of the source when it was last loaded as a whole; 0 if it never was.
+        unknown: the value of ``unseen`` when the previous load began.
     """
 
     ran: array[int] = field(default_factory=lambda: array("q", [0]))
@@ -53,12 +53,12 @@ class StoredProgress:
 
     @property
     def rows(self) -> int:
-        """The number of leading rows that have all run."""
+        """The number of leading rows whose commands have all run."""
         return self.total if self.ended else min(self.ran)
 
     @property
     def most(self) -> int:
-        """The number of rows that earlier loads have reached, and that the source must have."""
+        """The highest row count of earlier loads; the source must have at least this many rows."""
         return max(self.rows, *self.ran)
 
     @property
@@ -75,7 +75,10 @@ class StoredProgress:
 
     @property
     def seen_now(self) -> int:
-        """The value of ``seen`` for a resumed load; if a server has lost rows, ``rows`` instead."""
+        """The number of leading rows whose replies a resumed load need not count again.
+
+        This is ``seen``; if a server has lost rows, ``rows``.
+        """
         return self.rows if max(self.ran) < self.seen else self.seen
 
 
@@ -138,7 +141,7 @@ class Description:
     """The hash ``fastresp:{NAME}``: the source, the owner and the IDs of the owner's connections.
 
     The lease is a field of this hash, not an expiring key: the first expiring key on a server slows
-    down each command by 2%. The class ``Markers`` describes the other keys of a checkpoint.
+    down each command by 2%. All other keys of a checkpoint are markers; see ``Markers``.
 
     Args:
         server: the server of the load.
@@ -165,9 +168,9 @@ class Description:
         self._connections: Sequence[tuple[str, int]] = ()
         # The run IDs of the servers at the start of this load.
         self._runs: frozenset[str] = frozenset()
-        # Whether scripts fence off the previous loader: see markers.py.
+        # Whether scripts set the markers, so that this loader can be fenced off: see markers.py.
         self.fenced = False
-        # Whether the checkpoint is new, and nothing was sent yet.
+        # Whether the checkpoint is new, and no rows were sent yet.
         self._unused = False
         self.failed = failed
 
@@ -181,7 +184,7 @@ class Description:
 
     @property
     def of_slots(self) -> bool:
-        """Whether the server is a cluster, in which each slot has a marker."""
+        """Whether the server is a cluster; if so, each slot has a marker."""
         return self._links is not None and self._links.topology is not None
 
     def open(
@@ -198,7 +201,7 @@ class Description:
             connections: number of connections of the load.
             batched: whether the load's commands are sent in transactions.
             names: names of the commands in the transactions.
-            links: connections to use, which ``close()`` leaves open; None to open new connections.
+            links: connections to use, and to leave open in ``close()``; None to open new ones.
 
         Raises:
             CheckpointError: a server may evict the checkpoint.
@@ -215,7 +218,7 @@ class Description:
             self.fenced = self.markers.fenced = may_fence(links, names)
 
     def _release(self) -> None:
-        """After a fork, leave the checkpoint to the parent process."""
+        """Forget the connections after a fork: they belong to the parent process."""
         self._links = None
 
     @property
@@ -262,7 +265,7 @@ class Description:
         )
 
     def _done(self, found: Mapping[str, str]) -> StoredProgress:
-        """Return the progress stored in the hash; ``ran`` is 0 until the markers are read."""
+        """Return the progress stored in the hash; the caller must set ``ran`` from the markers."""
         if not found or not (self.markers.several or self.markers.exist()):
             what = "marker" if found else "description"
             raise CheckpointError(
@@ -315,7 +318,7 @@ class Description:
         )
 
     def _as_owner(self, *commands: tuple[Any, ...]) -> bool:
-        """Run commands in one transaction if we are still the owner; return whether they ran."""
+        """Run commands in one transaction if this loader is still the owner; return whether so."""
         if self._is_owner():
             return self._transaction(*commands)
         self._home.call("UNWATCH")

@@ -69,13 +69,13 @@ class CheckpointFeature(Feature):
         self._batched = False
         self._done = StoredProgress()
         self._renewed = self._recorded = time.monotonic()
-        self._row_run = 0  # last known row up to which all commands have run
-        self._finished = False  # whether only ended() may store anything now
+        self._row_run = 0  # number of leading rows whose commands are known to have run
+        self._finished = False  # whether finishing() has begun, so that idle() stores nothing
 
     def opening(self, load: Load) -> Steps[Report | None]:
         """Become the owner of the checkpoint, and set the row to resume at.
 
-        Return a report if the whole source was loaded earlier.
+        Return a report if there is nothing to load, since the whole source was loaded earlier.
 
         Raises:
             CheckpointError: the checkpoint can't be claimed; nothing was sent.
@@ -120,7 +120,7 @@ class CheckpointFeature(Feature):
             resume=options.resume or options.take_over,
             take_over=options.take_over,
             clear=options.clear,
-            # A Pushed source belongs to a data engine, such as Spark, which may repeat a task.
+            # The source of a data engine, such as Spark, which may repeat a task.
             attempts=isinstance(self._chunks.data, Pushed),
         )
 
@@ -129,7 +129,7 @@ class CheckpointFeature(Feature):
         template, rate = self._chunks.template, self._options.rate
         ask = partial(checkpoint.lacking, commands_without_items(template))
         lacking: dict[bytes, int] = yield Blocking(ask)
-        # A transaction is sent whole, so a rate limit also limits its number of commands.
+        # A transaction is sent as a whole, so a rate limit also limits its number of commands.
         moment = None if rate is None else rate.commands_in(PORTION_S)
         return Batcher(
             checkpoint.markers.keys, checkpoint.markers.prefix, BATCH_COMMANDS, BATCH_BYTES,
@@ -138,9 +138,9 @@ class CheckpointFeature(Feature):
         )  # fmt: skip
 
     def _stays(self, checkpoint: StoredCheckpoint) -> Callable[[dict[str, Any]], bool] | None:
-        """Return a function that selects the old rejects to keep; None for a first load.
+        """Return a function that selects the earlier rejects to keep; None for a first load.
 
-        Rejects are kept if their rows are not loaded again.
+        A reject is kept if its row is not loaded again.
         """
         if not self._done.resumed:
             return None
@@ -150,7 +150,7 @@ class CheckpointFeature(Feature):
         return lambda fields: int(fields["row"]) < rows
 
     def _report_of_ended(self, start: ResumePoint) -> Report:
-        """Return the report of a load whose source was fully loaded earlier."""
+        """Return the report of a load whose whole source was loaded earlier."""
         ended = datetime.fromtimestamp(int(self._done.ended), UTC)
         report = Report("socket")
         start.note_in(report)
@@ -158,7 +158,7 @@ class CheckpointFeature(Feature):
         return report
 
     def connected(self, load: Load) -> Steps[None]:
-        """Store the connections' IDs in the server, before anything is sent.
+        """Store the CLIENT IDs of the load's connections in the server, before anything is sent.
 
         Raises:
             CheckpointError: another loader has taken over, or the cluster has changed.
@@ -183,7 +183,7 @@ class CheckpointFeature(Feature):
             yield from self._record()
 
     def idle(self, load: Load) -> Steps[None]:
-        """Renew the lease and store the row, if the interval has passed."""
+        """Renew the lease; with one connection, store the row. Do nothing within the interval."""
         if self._checkpoint is None or self._finished:
             return
         alone = self._one_lane
@@ -225,7 +225,7 @@ class CheckpointFeature(Feature):
             )
         confirmation = confirmation_of(self._options.durable)
         if confirmation is not None and self._batched and self._done.resumed:
-            # The transactions of an earlier load set markers even if its rows were not durable.
+            # The transactions of an earlier load have set markers before its rows were durable.
             yield Blocking(partial(self._checkpoint.confirm, rows, confirmation))
         yield Blocking(partial(self._checkpoint.finish, report, rows))
         self._row_run = rows
@@ -266,14 +266,14 @@ class CheckpointFeature(Feature):
         return self._done.failed + now
 
     def _row_known(self) -> int | None:
-        """Return how many leading rows are known to have run; None if unknown."""
+        """Return how many leading rows have certainly run; None if unknown."""
         if self._checkpoint is None or self._transport is None:
             return self._row_run if self._done.ended else None
         return self._answered_row if self._one_lane else self._row_run
 
     @property
     def _one_lane(self) -> bool:
-        """Whether the load has one marker and one connection, so replies are in source order."""
+        """Whether the load has one marker and one connection: replies are in source order."""
         assert self._checkpoint is not None
         return not self._checkpoint.markers.several and self._options.connections == 1
 

@@ -1,4 +1,4 @@
-"""Identify a source, a template and options, so that only the same load can resume."""
+"""Identify a load by its source, template and options, so that only the same load can resume."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NULLS: tuple[Nulls, ...] = ("skip", "empty")
 
 
 def identity(data: Any, template: Template | None, options: Options) -> dict[str, str]:
-    """Return the properties, by name, that must be unchanged when a load is resumed.
+    """Return a load's properties, by name, which must be unchanged when the load is resumed.
 
     Raises:
         CheckpointError: the source can be read only once.
@@ -46,8 +46,8 @@ def identity(data: Any, template: Template | None, options: Options) -> dict[str
 def check_same(checkpoint: str, identity: Mapping[str, str], found: Mapping[str, str]) -> None:
     """Refuse to resume with another source, template or options.
 
-    ``nulls`` may change from "error" to any other value, since the loaded rows had no nulls, and
-    from "auto" to "skip", which omits the same fields.
+    ``nulls`` may change from "error" to any other value, since the loaded rows had no nulls. It may
+    also change from "auto" to "skip", since both omit the same fields.
 
     Args:
         checkpoint: name of the checkpoint.
@@ -68,7 +68,7 @@ def check_same(checkpoint: str, identity: Mapping[str, str], found: Mapping[str,
 
 
 def source_of(data: Any, template: Template | None, options: Options) -> str:
-    """Return a text that identifies a source.
+    """Return a string that identifies a source.
 
     Raises:
         CheckpointError: the source can be read only once.
@@ -115,7 +115,7 @@ def commands_of(sample: Any, template: Template | None, options: Options) -> byt
 
 
 def file_of(path: str) -> str:
-    """Return a text that identifies a file: its size, mtime, and a digest of its start and end.
+    """Return a string that identifies a file: its size, mtime, and a digest of its start and end.
 
     For a remote file, return its URL, size and version.
     """
@@ -136,7 +136,7 @@ def samples_of(data: Any) -> tuple[int, list[Any]]:
     Raises:
         CheckpointError: the columns are a stream, which can be read only once.
     """
-    kind = type(data)  # a data frame may have columns with the names of these attributes
+    kind = type(data)  # not the data itself: the name of a column may be "slice" or "iloc"
     if not (hasattr(kind, "slice") or hasattr(kind, "iloc")):
         what = "stream of tables" if isinstance(data, Frames) else type(data).__name__
         words = f"a {what} can be read only once, so its load can't resume: "

@@ -1,6 +1,6 @@
-"""A job of several loads (tasks), each with its own checkpoint.
+"""A job: several loads (tasks), each with its own checkpoint.
 
-A stream is a sequence of jobs, which are its epochs.
+A stream is a sequence of jobs, which are called its epochs.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class Job:
 
     The hash is created when the job ends, and replaces the checkpoints of the tasks. A task that
     is repeated later finds the hash, and loads nothing. The hash of an epoch is deleted when the
-    next epoch has ended; after that, the stored number of the last ended epoch shows that all
-    earlier epochs have ended.
+    next epoch has ended. From then on, the stored number of the last ended epoch shows that this
+    epoch and all earlier epochs have ended.
 
     Args:
         name: name of the job.
         template: template of the tasks.
         options: load options of each task.
-        split: a text that identifies how the rows are divided between the tasks; None if unknown.
+        split: a string that identifies how rows are divided between the tasks; None if unknown.
         epoch: the stream and the number of the job; None if the job is not part of a stream.
     """
 
@@ -107,7 +107,7 @@ class Job:
         check_name(self.checkpoint(task), "task_id")
 
     def begin(self) -> None:
-        """Store ``split``; if a split is stored already, check that it is the same.
+        """Store ``split``, or check that it equals the stored split.
 
         Do nothing if ``split`` is None, or if the job has ended.
 
@@ -163,10 +163,7 @@ class Job:
         return TaskOutcome(*map(int, numbers.groups()))
 
     def _check_epoch(self) -> None:
-        """Raise CheckpointError if this job's epoch has ended.
-
-        This epoch and later epochs may have ended while this attempt was suspended.
-        """
+        """Raise CheckpointError if this job's epoch has ended, while this attempt was suspended."""
         if self._epoch is None:
             return
         with self._home(self._epoch.key) as home:
@@ -189,7 +186,7 @@ class Job:
     def end(self, outcomes: Mapping[str, TaskOutcome]) -> None:
         """Store the outcome of the tasks, and delete their checkpoints.
 
-        Idempotent, so the caller can repeat the call after a crash.
+        This is idempotent, so the caller can repeat the call after a crash.
 
         Args:
             outcomes: the outcome of each task, by its name.

@@ -30,7 +30,7 @@ MAX_NAME = 200
 MAX_S = 5.0
 # Maximum seconds to connect to a node that is no longer a primary.
 FORMER_S = 1.0
-# How many seconds to retry writes that a full server refuses at the end of a load.
+# Seconds to retry writes that a full server refuses at the end of a load.
 FREED_S = 0.5
 # Timeout in ms of each WAIT or WAITAOF, which is repeated until the load's timeout.
 CONFIRMED_MS = 200
@@ -51,10 +51,10 @@ def possible_later(words: str | Message) -> CheckpointError:
 
 
 def until_freed(write: Callable[[], object]) -> None:
-    """Call ``write``, and retry for half a second if the server refuses the write.
+    """Call ``write``; if the server refuses the write, retry for FREED_S.
 
-    When a full server has ended a load, the buffers of the load's connections use memory until the
-    server notices that the connections are closed.
+    After a load that ended because the server was full, the buffers of its connections use memory
+    until the server notices that the connections are closed.
     """
     end = time.monotonic() + FREED_S
     while True:
@@ -163,7 +163,7 @@ class Link:
         return found
 
     def confirmed(self, confirmation: Confirmation) -> int:
-        """Wait for at most 200 ms; return how many copies of the last writes are durable."""
+        """Wait for at most 200 ms; return the number of durable copies of the last writes."""
         *words, _ = arguments(confirmation.request.data)
         reply = self.call(*words, CONFIRMED_MS)
         name = words[0].decode()
@@ -175,7 +175,7 @@ class Link:
         Args:
             numbers: CLIENT IDs of the connections.
             named: whether to count only connections with our name. Needed if the server may have
-                restarted: another client may then have the same ID.
+                restarted: another client may then have one of the IDs.
         """
         for number in numbers:
             exists: bool | None
@@ -184,7 +184,7 @@ class Link:
                 exists = bool(found) and (not named or b" name=%s " % self.name.encode() in found)
             except response_error():
                 exists = self._is_there(number)
-                exists = None if named and exists else exists  # the ID may belong to another client
+                exists = None if named and exists else exists  # it may be another client
             if exists or exists is None:
                 return exists
         return False
@@ -336,8 +336,8 @@ class Links:
         If the server is no longer a primary, a temporary connection is opened for the iteration.
 
         Args:
-            address: the server's address, as stored by another loader; this loader may know the
-                server by a different address.
+            address: the server's address, as stored by another loader; we may know the server by a
+                different address.
             run: run ID of the server; empty if unknown.
         """
         same = [link for link in self.all if run and link.run == run]

@@ -1,9 +1,9 @@
 """The markers of a checkpoint: keys that store how many rows have run.
 
-If the user may not run CLIENT KILL, markers also stop the previous loader's commands: each
+If the user lacks permission for CLIENT KILL, markers also stop the previous loader's commands: each
 transaction is then a call of a script that first checks a marker. The value of a marker starts with
-a random token, which the next loader replaces. Scripts of the previous loader that are still in
-flight then find an unexpected token, and do nothing.
+a random token of its loader, which the next loader replaces by its own. Scripts of the previous
+loader that are still in flight then find an unexpected token, and do nothing.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ return errors
 )
 
 # Replaces the token in each marker, then changes the description: if a marker can't be set, the
-# previous loader stays the owner. Keys: the markers, then the description. Arguments: the common
-# prefix of all loaders' markers (the generation), the new prefix with the token, and the fields of
-# the description. A marker that is missing, or of a different generation, is left unchanged.
+# previous loader stays the owner. Keys: the markers, then the description. Arguments: the prefix
+# of the markers of this checkpoint (the generation), the new prefix (generation and token), and
+# the fields of the description. Markers of a different generation are left unchanged.
 FENCE = b"""for number = 1, #KEYS - 1 do
   local key = KEYS[number]
   local value = redis.call('GET', key)
@@ -106,8 +106,8 @@ end
 redis.call('HSET', KEYS[#KEYS], unpack(ARGV, 3))
 """
 
-# Sets the markers whose values start with a prefix; returns the number of all other markers.
-# Arguments: the prefix, the new values.
+# Sets the markers whose values start with a prefix; returns the number of markers that were not
+# set. Arguments: the prefix, the new values.
 LEVEL = b"""local others = 0
 for number, key in ipairs(KEYS) do
   if string.sub(redis.call('GET', key) or '', 1, #ARGV[1]) == ARGV[1] then
@@ -127,11 +127,11 @@ ROWS = re.compile(rb"(?:[0-9a-f]{%d}:)?([0-9]{1,18})" % (2 * FENCE_BYTES))
 
 
 def may_fence(links: Links, names: Iterable[str]) -> bool:
-    """Return whether the load must use scripts, since the user may not run CLIENT KILL.
+    """Return whether the load must use scripts, since the user lacks permission for CLIENT KILL.
 
-    False if the user may not run scripts, or if a command can't be used in a script. Always False
-    in a cluster: a script can only declare the marker's key, so a node whose slot is being moved
-    would run the script and refuse some of the commands in it.
+    False if the user lacks permission for scripts, or if a command can't be used in a script.
+    Always False in a cluster: a script can only declare the marker's key, so a node whose slot is
+    being moved would run the script and refuse some of the commands in it.
 
     Args:
         links: our connections.
@@ -173,8 +173,8 @@ def _runs_in_scripts(info: Any) -> bool:
 class Markers:
     """The markers of a checkpoint.
 
-    One marker is enough for one connection, whose commands run in order. Several connections have
-    one marker each. A cluster has one marker per slot, stored in the slot: so the marker is moved,
+    One connection needs one marker, since its commands run in order. Several connections have one
+    marker each. A cluster has one marker per slot, stored in the slot: so the marker is moved,
     persisted, replicated and lost together with the slot's data. If there are several markers,
     their values start with the generation: random digits that distinguish this checkpoint from a
     deleted checkpoint of the same name.
@@ -201,16 +201,14 @@ class Markers:
         elif batched and connections > 1:
             self.kind = f"of {connections} connections"
             self.keys = of_connections[:connections]
-        # Prefix of the values of this checkpoint's markers. A value with a different prefix is from
-        # a deleted checkpoint of the same name.
-        self._generation = b""
-        # Whether all markers were set when the load started; if so, a missing marker was removed.
+        self._generation = b""  # empty if there is one marker
+        # Whether all markers were set when the load started: a missing marker was then removed.
         self.complete = links.topology is None
         # The run IDs of the servers at the start of the previous load.
         self._runs: Collection[str] = ()
         # Prefix of each value: the generation, and the loader's token, if any.
         self.prefix = b""
-        self.fenced = False  # whether scripts set the markers, which then start with a prefix
+        self.fenced = False  # whether scripts set the markers, so that values start with a token
         self._ran = array("q", bytes(8 * len(self.keys)))
         self.links = links
         self._name = name
@@ -249,7 +247,7 @@ class Markers:
         return ("EVAL", FENCE, len(keys), *keys, self._generation, self.prefix, *words)
 
     def reached(self, row: int) -> array[int]:
-        """Return for each marker the number of rows that ``level(row)`` stores in it."""
+        """Return the number of rows that ``level(row)`` stores in each marker."""
         return array("q", [max(row, ran) for ran in self._ran])
 
     def read(self) -> array[int]:
@@ -271,10 +269,10 @@ class Markers:
         return rows
 
     def _check_missing(self, link: Link, numbers: list[int], found: list[int | None]) -> None:
-        """Check that a server has all its markers, unless it has no rows of the load.
+        """Check that a server has all its markers.
 
-        A node that has lost its data, or its last second of writes, may have lost the initial
-        markers. In that case, it has lost all rows of the load.
+        Markers may be missing if the server has no rows of the load: the markers were set before
+        the rows, so a node that has lost initial markers has also lost all rows.
         """
         most = max((row or 0 for row in found), default=0)
         if None not in found or (most == 0 and self._may_lack(link)):
@@ -282,10 +280,10 @@ class Markers:
         raise self._damaged(numbers[found.index(None)], "is missing or belongs to another load")
 
     def _may_lack(self, link: Link) -> bool:
-        """Return whether a server may lack markers: they were not all set, or its data is lost."""
+        """Return whether a server may lack markers: not all were set, or the server lost data."""
         if not self.complete:
             return True
-        if self.links.topology is None:  # a single server would also lack the description
+        if self.links.topology is None:  # a single server would also have lost the description
             return False
         self.complete = False  # so that the markers are set again
         replaced = bool(link.run and all(self._runs)) and link.run not in self._runs
@@ -327,8 +325,8 @@ class Markers:
     def level(self, row: int) -> bool:
         """Set all markers to ``row``; all rows before ``row`` must have run.
 
-        A marker that was higher when the load started keeps its value. If a marker can't be set, a
-        resumed load starts at an earlier row.
+        A marker that was higher when the load started keeps its number. If a marker can't be set,
+        this is no error: a resumed load then starts at an earlier row.
 
         Returns:
             Whether all markers were set.
@@ -376,7 +374,7 @@ class Markers:
 
 
 def has_run(markers: Markers, ran: array[int], fields: dict[str, Any]) -> bool:
-    """Return whether the row of a rejected command has run, and so is not loaded again.
+    """Return whether the row of a rejected command has run, so that it is not loaded again.
 
     Args:
         markers: the markers of the checkpoint.

@@ -1,4 +1,4 @@
-"""The previous loader of a checkpoint: detect it, close its connections, remove its remains."""
+"""Detect the previous loader of a checkpoint, close its connections, clean up after a crash."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOK_S = 0.05
 # Ignored errors: a rewrite is in progress, the user lacks permission, the command is disabled.
 HARMLESS = ("in progress", "permissions", "unknown command")
 UNDER_WAY = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
-# The first Valkey version that itself removes a truncated transaction from the file.
+# The first Valkey version that removes a truncated transaction from the file when it restarts.
 VALKEY = 9, 1
 
 
@@ -38,8 +38,8 @@ def check_alone(
         name: name of the checkpoint.
         found: the fields of the checkpoint's description.
         now: returns the server's time in seconds since 1970.
-        by_lease: whether a loader with an expired lease counts as inactive, even if it has open
-            connections: the loader's process may be frozen.
+        by_lease: whether a loader with an expired lease counts as inactive even if it has open
+            connections, since its process may be frozen.
 
     Raises:
         AtWork: another loader is active.
@@ -61,7 +61,9 @@ def check_alone(
 
 
 def are_alive(links: Links, clients: str) -> bool | None:
-    """Return whether any of a loader's connections exists; None if we may not list connections.
+    """Return whether any connection of a loader exists; None if this is unknown.
+
+    It is unknown if our user lacks permission to list connections.
 
     Args:
         links: our connections.
@@ -75,15 +77,15 @@ def are_alive(links: Links, clients: str) -> bool | None:
 
 
 def close_all(links: Links, clients: str, timeout: float | None) -> None:
-    """Close a loader's connections; the server drops received commands that have not run.
+    """Close a loader's connections; the server then drops commands that have not run yet.
 
     Args:
         links, clients: as for ``are_alive()``.
-        timeout: seconds to wait until connections that we may not close have ended; None, or more
-            than 10, means 10.
+        timeout: if our user lacks permission to close a connection: seconds to wait until it ends;
+            None, or more than 10, means 10.
 
     Raises:
-        CheckpointError: a connection that we may not close does not end.
+        CheckpointError: a connection can't be closed, and does not end.
     """
     for link, numbers, sure in _by_link(links, clients):
         with link.explained():
@@ -103,7 +105,7 @@ def close_all(links: Links, clients: str, timeout: float | None) -> None:
 
 
 def _wait_for_end(link: Link, number: int, sure: bool, error: str, seconds: float) -> None:
-    """Wait until a connection that we may not close has ended.
+    """Wait until a connection has ended that our user lacks permission to close.
 
     The connection of a dead loader ends when the server has run all commands received on it.
     """
@@ -121,11 +123,12 @@ def _wait_for_end(link: Link, number: int, sure: bool, error: str, seconds: floa
 
 
 def _by_link(links: Links, clients: str) -> Iterator[tuple[Link, list[int], bool]]:
-    """Yield our link to each server, and the CLIENT IDs of the other loader's connections to it.
+    """Yield (link, CLIENT IDs, sure) for each server to which a loader was connected.
 
-    The third value is whether the server certainly has not restarted. Servers that have restarted
-    are omitted. So are unreachable nodes that are no longer primaries: other nodes own their slots,
-    so writes to the unreachable nodes are discarded.
+    ``link`` is our connection to the server, the CLIENT IDs are those of the loader's connections,
+    and ``sure`` is whether the server has certainly not restarted since. Servers that have
+    restarted are omitted. So are unreachable nodes that are no longer primaries: writes to them are
+    discarded, since other nodes own their slots.
     """
     for address, run, numbers in json.loads(clients or "[]"):
         for link in links.at(address, run):
@@ -140,10 +143,10 @@ def remove_truncated_transactions(links: Links, clients: str) -> None:
     A crash may truncate the last transaction in the file. If the file then ends within a command,
     the server skips the truncated transaction at its first restart, but leaves it in the file. At
     its second restart, the server runs the truncated transaction together with the next one, so the
-    rows of the truncated transaction are loaded twice. Seen with Redis 6.2 to 8.2 and Valkey 8.1,
-    not with Valkey 9.1. A rewrite removes the truncated transaction.
+    rows of the truncated transaction are loaded twice. A rewrite removes the truncated transaction.
+    Seen with Redis 6.2 to 8.2 and Valkey 8.1, not with Valkey 9.1.
 
-    Servers where the user lacks permission for BGREWRITEAOF are skipped.
+    Servers on which the user lacks permission for BGREWRITEAOF are skipped.
 
     Args:
         links: our connections.

@@ -38,16 +38,17 @@ STRING_PART_BYTES = 1 << 20
 FOOTER_BYTES = 10
 CHECKSUM_BYTES = 8
 NO_LIMIT = 1 << 60
-# More than a batch of values has; the serializer multiplies it.
+# No batch of values is larger; the serializer multiplies this number, so it is below 2**63.
 MAX_BYTES = 1 << 40
 MASK = (1 << 64) - 1
-# The RDB versions since which servers know how many entries a stream had, and times to live of
-# fields.
+# The first RDB version whose streams store how many entries were added, and the first one with
+# times to live of fields.
 REDIS_7_0, FIELD_TTL = 10, 12
-# What servers reply if a command is forbidden, renamed or missing; but not for a forbidden key.
+# In error replies for a command that is forbidden, renamed or missing.
 REFUSED = ("NOPERM", "unknown command", "not allowed", "not supported", "disabled")
+# In error replies for a key that is forbidden.
 OF_KEY = ("access a key", "access one of the keys")
-# Keys of the values that become payloads: of one size, so that the value's place is known.
+# Keys of the values that become payloads: all of one length, so that each value's offset is known.
 NUMBERED = b"k%07d"
 BEFORE_VALUE = 1 + 1 + len(NUMBERED % 0)
 CREATING = {b"string": "SET", b"list": "RPUSH", b"set": "SADD", b"zset": "ZADD", b"hash": "HSET"}
@@ -57,19 +58,19 @@ LENGTHS = {
     b"string": "STRLEN", b"list": "LLEN", b"set": "SCARD", b"zset": "ZCARD", b"hash": "HLEN",
     b"stream": "XLEN",
 }  # fmt: skip
-# The first items of a list, which tell whether items were removed before them.
+# The first items of a list are compared, to notice that items were added or removed before them.
 HEAD_ITEMS = 10
-# About the bytes of an item, where only the number of items is known.
+# Estimated bytes of an item, if only the number of items is known.
 ITEM_BYTES = 64
 
 Command: TypeAlias = tuple[Any, ...]
 
 
 def why_by_value(reply: Any) -> str:
-    """Return why values must be read without DUMP, from a reply to it; empty to use DUMP.
+    """Return why a reply to DUMP means that values must be read without DUMP; empty to use DUMP.
 
     Raises:
-        CommandError: DUMP failed for another reason.
+        CommandError: DUMP failed for a different reason, such as a forbidden key.
     """
     if isinstance(reply, CommandError):
         refused = any(words in reply.text for words in REFUSED)
@@ -85,7 +86,7 @@ def why_by_value(reply: Any) -> str:
 
 
 class Found(NamedTuple):
-    """A key, the time of its expiry in ms since 1970 (below 0 for none), and its type."""
+    """A key, its expiry in ms since 1970 (below 0 for none), and its type in replies to TYPE."""
 
     key: bytes
     expiry: int
@@ -93,19 +94,24 @@ class Found(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """The length of a value, None if the server refuses to say it; and a list's first items."""
+    """The length of a value, to notice changes while it is read.
+
+    Attributes:
+        length: the length; None if the server refuses the command for it.
+        head: the first items of a list; empty for other types.
+    """
 
     length: int | None
     head: list[bytes]
 
 
 class Values:
-    """Reads types, times of expiry, and whole small values.
+    """Reads types, expiries, and small values as a whole.
 
     Args:
         server: the server, or a node of a cluster.
         timeout: seconds to wait for each reply; None to wait forever.
-        limit: larger values, in bytes, are not whole.
+        limit: maximum bytes of a small value.
     """
 
     def __init__(self, server: Server, timeout: float | None, limit: int) -> None:
@@ -113,15 +119,15 @@ class Values:
         self._timeout = timeout
         self._limit = limit
         self._expiry = ""
-        self._times_of_fields = True  # until the server says that it does not know them
+        self._times_of_fields = True  # whether the server may support times to live of fields
 
     def expiry(self) -> str:
-        """Return the template of the command for the time of expiry."""
+        """Return the template of the command that reads a key's expiry."""
         self._expiry = self._expiry or expiry_command(self._server, self._timeout)
         return self._expiry
 
     def look(self, keys: list[bytes]) -> list[Found]:
-        """Return the times of expiry and the types of keys; the type is b"none" if it is gone."""
+        """Return the expiries and types of keys; the type of a missing key is b"none"."""
         replies = iter_replies(
             keys, [self.expiry(), "TYPE {0}"], server=self._server, timeout=self._timeout
         )
@@ -146,9 +152,10 @@ class Values:
     def rows(
         self, keys: list[bytes], restorer: Restorer, aside: Callable[[bytes], object]
     ) -> Generator[list[EntryRow], None, None]:
-        """Yield rows of the keys in order, in parts; the other keys are passed to ``aside``.
+        """Yield lists of rows, in the order of the keys; pass all other keys to ``aside``.
 
-        These are streams, hashes whose fields expire, and values that are not whole in one reply.
+        Other keys have no row: streams, hashes whose fields expire, and values that are too large
+        for one reply.
         """
         held: list[tuple[Found, list[bytes]]] = []
         size = 0
@@ -184,9 +191,9 @@ class Values:
         return SCANS[found.kind], found.key, 0, "COUNT", FIRST_ITEMS
 
     def _whole(self, found: Found, reply: Any) -> list[bytes] | None:
-        """Return the items of a value; None if the reply may not have all of them."""
+        """Return the items of a value from a reply; None if items may be missing."""
         if isinstance(reply, CommandError):
-            if reply.text.startswith(WRONGTYPE):  # it has changed since
+            if reply.text.startswith(WRONGTYPE):  # the key's type has changed
                 return None
             raise unreadable(found.key, reply)
         try:
@@ -208,7 +215,7 @@ class Values:
         restorer: Restorer,
         aside: Callable[[bytes], object],
     ) -> list[EntryRow]:
-        """Return rows of values; hashes whose fields expire are passed to ``aside``."""
+        """Return the rows of values; pass hashes whose fields expire to ``aside`` instead."""
         timed = self._with_times(held)
         for key in timed:
             aside(key)
@@ -221,7 +228,7 @@ class Values:
         )
 
     def _with_times(self, held: list[tuple[Found, list[bytes]]]) -> set[bytes]:
-        """Return the keys of hashes with a field that expires."""
+        """Return the keys of hashes in which a field has a time to live."""
         hashes = [(each.key, items[::2]) for each, items in held if each.kind == b"hash"]
         if not (hashes and self._times_of_fields):
             return set()
@@ -242,10 +249,10 @@ class Values:
 
 
 def knows_times(key: bytes, error: CommandError) -> bool:
-    """Return whether a server that refused HPEXPIRETIME knows it.
+    """Return whether a server that refused HPEXPIRETIME knows this command.
 
     Raises:
-        SourceError: it knows it, and the user lacks permission.
+        SourceError: it does, and the user lacks permission.
     """
     if "unknown command" in error.text.lower():
         return False
@@ -255,10 +262,10 @@ def knows_times(key: bytes, error: CommandError) -> bool:
 
 
 def stored(held: list[tuple[Found, list[bytes]]], rdb_version: int) -> list[bytes]:
-    """Return values as the server stores them: the type byte, and the bytes of the value.
+    """Serialize values as an RDB file stores them: the type byte, and the bytes of the value.
 
     Raises:
-        SourceError: an item is invalid.
+        SourceError: an item is invalid, such as a score that is not a number.
     """
     if not held:
         return []
@@ -281,7 +288,7 @@ def stored(held: list[tuple[Found, list[bytes]]], rdb_version: int) -> list[byte
 
 
 def in_order(kind: bytes, items: list[bytes]) -> Iterable[bytes]:
-    """Return items as the arguments of the command that creates a value."""
+    """Return items in the order of the command that creates a value; ZADD has scores first."""
     if kind != b"zset":
         return items
     return chain.from_iterable(zip(items[1::2], items[::2], strict=True))
@@ -293,17 +300,17 @@ def unreadable(key: bytes, why: str | CommandError) -> SourceError:
 
 
 def only_dumped(found: Found) -> SourceError:
-    """Return the error of a key with a value of a module."""
+    """Return the error for a key whose value belongs to a module."""
     kind = found.kind.decode(errors="replace")
     text = f"its type is {kind}, which only DUMP can read; copy other types with "
     return unreadable(found.key, Message(text, Hint("type", ...)))
 
 
 class ValueReader:
-    """Reads values in parts, as the commands that create them in a target.
+    """Reads values in parts, and returns the commands that create the values in a target.
 
-    Memory is bounded: a part has about 1 MiB, or one item. A value that is changed while it is read
-    may be read in a state that it never had; ``extent()`` shows most of these changes.
+    Memory is bounded: a part has about 1 MiB, or one item. If a value changes while it is read, the
+    result may be a state that the value never had; ``extent()`` detects most of these changes.
 
     Args:
         server: the server, or a node of a cluster.
@@ -327,7 +334,7 @@ class ValueReader:
         self._begun = False
 
     def look(self, key: bytes) -> Found:
-        """Return when a key expires, and its type."""
+        """Return a key's expiry and type."""
         if not self._begun:
             self._keys.begin()
             self._begun = True
@@ -339,7 +346,7 @@ class ValueReader:
             raise unreadable(key, message_of(error)) from error
 
     def extent(self, found: Found) -> Extent:
-        """Return the extent of a value, for a comparison with that after it was read."""
+        """Return the extent of a value, to compare its extents before and after it is read."""
         key, kind = found.key, found.kind
         if kind not in LENGTHS:
             return Extent(None, [])
@@ -353,7 +360,7 @@ class ValueReader:
             raise unreadable(key, message_of(error)) from error
 
     def parts(self, found: Found, to: bytes) -> Iterator[list[Command]]:
-        """Yield lists of commands that create a value under the name ``to``.
+        """Yield lists of commands that create a value in the key ``to``.
 
         Raises:
             SourceError: the value can't be read, or has a type that only DUMP can read.
@@ -393,7 +400,7 @@ class ValueReader:
             count = max(next_count(len(items), sum(map(len, items))), 10)
 
     def times(self, key: bytes, fields: list[bytes], to: bytes) -> list[Command]:
-        """Return the commands that set the times to live of fields."""
+        """Return the commands that set the times to live of a hash's fields in the key ``to``."""
         if not (fields and self._times_of_fields):
             return []
         try:
@@ -420,7 +427,7 @@ class ValueReader:
 
 
 class PartReader:
-    """Reads one value: each method yields lists of commands that create it as ``to``."""
+    """Reads one value: each method yields lists of commands that create the value in ``to``."""
 
     def __init__(self, reader: ValueReader, key: bytes, to: bytes) -> None:
         self._reader = reader
@@ -473,7 +480,7 @@ class PartReader:
         yield from self._state(empty)
 
     def _state(self, empty: bool) -> Iterator[list[Command]]:
-        """Yield what a stream has besides entries, as the server writes it to an AOF."""
+        """Yield commands for a stream's last ID and groups, as the server writes them to an AOF."""
         if empty and not self._ask("EXISTS", self._key):
             return
         info = named(self._ask("XINFO", "STREAM", self._key))
@@ -523,7 +530,7 @@ def named(items: Any) -> dict[str, Any]:
 
 
 class Digest:
-    """A hash of a value: of the commands that create it, in their order only if the value has one.
+    """A hash of a value, from the commands that create it, in any order for unordered values.
 
     Attributes:
         value: the hash of the commands so far.
@@ -533,7 +540,7 @@ class Digest:
         self.value = 0
 
     def add(self, command: Command) -> None:
-        """Add a command; the key's name, and what servers can't set, don't count."""
+        """Add a command, without its key and without what some servers can't set."""
         value = self.value
         match command:
             case "RPUSH", _, *items:
@@ -560,7 +567,7 @@ class Digest:
 
 
 def digest_of(parts: Iterator[list[Command]]) -> int:
-    """Return the digest of a value."""
+    """Return the digest of a value from its parts; see ``ValueReader.parts()``."""
     digest = Digest()
     for command in chain.from_iterable(parts):
         digest.add(command)

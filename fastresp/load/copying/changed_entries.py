@@ -1,4 +1,4 @@
-"""Only those keys of a source whose values or expiries differ from the target's."""
+"""Select the keys of a source whose values or expiries differ from the target's."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ FOOTER_BYTES = 10
 class ChangedEntries(Entries):
     """The keys of a source that the target lacks, or has with another payload or expiry.
 
-    Equal values may have different payloads, for example sets whose members are stored in a
-    different order; their keys count as changed.
+    Equal values may have different payloads, for example sets whose members are stored in different
+    orders; then their keys count as changed.
 
     Args:
         entries: the source.
@@ -77,7 +77,7 @@ class ChangedEntries(Entries):
         with closing(read_values(self._target, self._template, keys, self._timeout)) as values:
             replies = chain.from_iterable(values)
             pairs = zip(rows, replies, replies, strict=True)
-            # The encoding of a value that was read without DUMP may be another one.
+            # If values are read without DUMP, equal values may have different encodings.
             exact = not getattr(self._entries, "by_value", "")
             return [row for row, *stored in pairs if not is_equal(row, *stored, exact=exact)]
 
@@ -93,7 +93,7 @@ def is_equal(row: EntryRow, expiry: Any, payload: Any, *, exact: bool = True) ->
     Args:
         row: the row.
         expiry, payload: the replies of the target.
-        exact: whether a payload with an equal value in another encoding is another one.
+        exact: whether payloads with equal values in different encodings count as different.
 
     Raises:
         CommandError: the key can't be read.

@@ -48,7 +48,7 @@ CopySource: TypeAlias = ServerLike | os.PathLike[str]
 
 
 class Copying(Feature):
-    """Prepares the source of a copy once the target's version is known, and counts its keys."""
+    """Prepares the source of a copy for the target's version, and adds its counts to the report."""
 
     def __init__(self, entries: Entries, options: CopyOptions) -> None:
         self._entries = entries
@@ -119,11 +119,12 @@ def _copy_and_follow(
 
 
 def _check_other_server(entries: ReplicaEntries, options: CopyOptions) -> None:
-    """Refuse a checkpoint in the source: each would be a command to follow, and be stored again."""
+    """Refuse a checkpoint in the source, whose writes would be further commands to follow."""
     target = as_server(options.server, Requirements(nodes=True))
     if entries.names() & names_of(target, target.ask(options.timeout)):
-        text = "the source and the target are the same server, so each checkpoint would be another "
-        raise ValueError(Message(text, "command to follow; leave out ", Hint("checkpoint")))
+        text = "the source and the target are the same server, so each write of the checkpoint "
+        advice = "would be another command to follow; leave out "
+        raise ValueError(Message(text, advice, Hint("checkpoint")))
 
 
 def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Report]:
@@ -142,17 +143,17 @@ def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Re
     more.append(Copying(entries, options))
     if options.progress_kept is not None and not options.follow:
         if not isinstance(entries, ServerEntries):
-            text = "a snapshot, or what has changed, is copied as a whole; leave out "
+            text = "a copy of a snapshot, or of changed keys, can't be resumed; leave out "
             raise ValueError(Message(text, Hint("checkpoint")))
         chosen: dict[str, Any] = {
             name: getattr(options, name) for name in ("match", "type", "rename")
         }
-        chosen["db"] = entries.server.database  # which the URL may choose
+        chosen["db"] = entries.server.database  # the URL may select it
         stored = StoredCopy(options.progress_kept, options.server, chosen, options.timeout)
         more.append(CopyCheckpoint(entries, stored))
     if in_parts is None:
         return (yield from loading(chunks, choose, *more))
-    # Last: keys are copied in parts before a checkpoint says so.
+    # The last feature finishes first: all keys are copied before the checkpoint is completed.
     report = yield from loading(chunks, choose, *more, in_parts)
     in_parts.check(report)
     return report
@@ -170,7 +171,7 @@ def _entries(source: CopySource, options: CopyOptions) -> Entries:
 
 
 def _copy_and_verify(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[Report]:
-    """Copy, and then compare the copies with the source, which is read again."""
+    """Copy; then read the source again, and compare it with the target."""
     with difference_writer(options.differences) as write:
         return (yield from _verified(source, options, choose, write))
 
@@ -187,7 +188,7 @@ def _verified(
     report = yield from _copying(entries, options, choose)
     if report.stopped:
         return report
-    # The keys of a server are read with SCAN, even after a copy of its snapshot.
+    # A server is read with SCAN, even if its snapshot was copied.
     entries = _entries(source, replace(options, from_replica=False))
     if isinstance(entries, ServerEntries):
         entries.choose(lambda key: sample.has(options.renamed(key)))
@@ -202,7 +203,7 @@ def _verified(
     try:
         verification = Verification(
             entries, target, (yield Blocking(prepare)),
-            # A resumed copy does not know what earlier runs have copied.
+            # A resumed copy does not know which values earlier runs have copied.
             None if report.resumed_at else copied,
             sample, options.original, options.timeout, write,
         )  # fmt: skip
@@ -274,65 +275,67 @@ def copy(
     """Copy keys of all types, with their times to live, to another Redis or Valkey.
 
     Source and target may be single servers or clusters of different versions. Keys are found with
-    SCAN, read with DUMP, and written with RESTORE. A value is passed on as the source stores it,
-    with a version that the target accepts. If the target does not know the value's encoding, the
-    value is converted. If the source refuses DUMP, or returns other payloads than Redis, values are
-    read with the commands of their types, such as HSCAN; the report says so.
+    SCAN, read with DUMP, and written with RESTORE. The target receives a value as the source stores
+    it, unless the target does not know the value's encoding: then the value is converted. If the
+    source refuses DUMP, or returns payloads that Redis does not know, values are read with the
+    commands of their types, such as HSCAN; the report's ``by_value`` then says why.
 
     SCAN is no snapshot: keys that are written to during the copy may be outdated in the target, and
     keys that are created meanwhile may be missing. SCAN may also return a key twice, for example
     while the source resizes its table of keys. Unless ``exists`` is ``"replace"``, the first
-    500,000 keys are remembered, and copied only once; the second copy of a later key finds that the
-    key exists.
+    500,000 keys are remembered, and copied only once. If SCAN returns a later key twice, the second
+    copy counts as a key that the target already has.
 
     Args:
         source: the server to read from, as for ``mass_insert``: a single server, which may be a
-            replica, or any node of a cluster, of which all primaries are read. Or the path of an
-            RDB file, whose name ends in ``.rdb``, to copy the keys of its database 0; or a pattern
-            of such paths, for the files of all nodes of a cluster.
+            replica, or any node of a cluster, whose primaries are all read. Or the path of an RDB
+            file, whose name ends in ``.rdb``; or a pattern of such paths, to copy the files of all
+            nodes of a cluster.
         target: the server or cluster to write to, as for ``mass_insert``.
         match: copy only keys that match this pattern of SCAN, such as ``"user:*"``.
         type: copy only keys of this type: ``"string"``, ``"hash"``, ``"list"``, ``"set"``,
             ``"zset"``, ``"stream"``, ``"json"``, or the name of a module's type.
-        db: copy the keys of this database of the source; None for the database of its URL, or
-            database 0 of a file. Keys are copied into the database of the target's URL.
+        db: copy the keys of this database of the source; None for the database of the source's URL,
+            or database 0 of a file. Keys are copied into the database of the target's URL.
         exists: what to do with a key that the target already has: ``"error"`` keeps it, and its
             copy fails with BUSYKEY; ``"skip"`` keeps it, and counts it in the report's
             ``existing``; ``"replace"`` replaces it.
-        rename: replace a prefix of keys: ``"old:* -> new:*"``. Other keys keep their names. If one
-            of them begins with the new prefix, a SourceError is raised, since a renamed key could
-            replace it.
+        rename: replace a prefix of keys: ``"old:* -> new:*"``. Keys without the old prefix keep
+            their names. If such a key begins with the new prefix, a SourceError is raised, since a
+            renamed key could replace it.
         field_ttl: what to do with the times to live of a hash's fields if the target does not
-            support them: ``"keep"`` raises SourceError, ``"drop"`` drops them, and leaves out
-            fields that have expired.
+            support them: ``"keep"`` raises SourceError; ``"drop"`` drops these times to live, and
+            leaves out fields that have expired.
         from_replica: whether to receive the source's snapshot as a replica does, with PSYNC,
             instead of using SCAN and DUMP. All keys are copied as they were at one moment. The
-            source forks once, as for each new replica. In a cluster, each primary has its own
-            moment, and slots must not move while the snapshots begin. Files in the temporary folder
-            (``TMPDIR``) hold the part of the snapshots that the target has not received yet.
+            source forks once, as it does for each new replica. In a cluster, the snapshots of the
+            primaries are of slightly different moments, and slots must not move while the snapshots
+            begin. Files in the temporary folder (``TMPDIR``) hold the part of the snapshots that
+            the target has not received yet.
         follow: whether to apply the source's later commands after the snapshot, until Ctrl-C or
-            ``until_lag``. Needs ``from_replica``, and all keys of the database. A lost connection
-            to the source is replaced. Whatever ``on_error`` and ``retry`` are, the copy ends with
-            an exception at the first error reply, or at a command without an exact counterpart in
-            the target, since the target would differ from then on. In a cluster, the commands of a
-            transaction are applied one by one, and commands with keys in several slots are refused,
-            except for DEL, UNLINK and MSET. Redis before 7.0 replicates relative times to live,
-            which count from when a command is applied, as in a replica. A checkpoint can't be
-            stored in the source itself.
+            ``until_lag``. Needs ``from_replica``, and all keys of the database. After a lost
+            connection to the source, the copy reconnects. Whatever ``on_error`` and ``retry`` are,
+            the copy ends with an exception at the first error reply, or at a command without an
+            exact counterpart in the target, since the target would differ from then on. If the
+            target is a cluster, the commands of a transaction are applied one by one, and commands
+            with keys in several slots are refused, except for DEL, UNLINK and MSET. Redis before
+            7.0 replicates relative times to live; these count from when a command is applied, as in
+            a replica. A checkpoint can't be stored in the source itself.
         until_lag: end when the target is at most this number of bytes of commands behind; with 0,
             when all commands of the source are applied. Stop the writers of the source first.
         changed: copy only keys that the target lacks, or has with another value or time to live;
-            the report's ``unchanged`` counts all others. Needs ``exists="replace"``. Values are
-            compared as DUMP returns them, so an equal value in another encoding is copied again.
+            the report's ``unchanged`` counts the keys that were left out. Needs
+            ``exists="replace"``. Values are compared as DUMP returns them, so an equal value in
+            another encoding is copied again.
         delete: True to delete, after the copy, the matching keys of the target that the source
-            lacks; the report counts them as ``deleted``. A callable receives their number, and
-            returns whether to delete them. Nothing is deleted if no key of the source matches, or
-            if the copy was stopped. The keys of checkpoints are not deleted.
+            lacks; the report's ``deleted`` counts them. A callable receives the number of these
+            keys, and returns whether to delete them. Nothing is deleted if no key of the source
+            matches, or if the copy was stopped. The keys of checkpoints are not deleted.
         dry_run: write nothing; the report only has a ``plan``, a CopyPlan that predicts the copy
             from a sample of 1,000 keys.
         verify: after the copy, read the source again, and compare it with the target: the result is
             the report's ``verification``, a CopyVerifyReport. Keys that the source has changed
-            since they were copied are counted and named separately; after a resumed copy, they
+            since they were copied are counted and named separately, but after a resumed copy, they
             count as differences. Needs 8 bytes of memory per key.
         sample: verify only a share of the keys, such as ``"1%"`` or 0.01.
         differences: where to write the differences that were found, as for ``verify()``; at most
@@ -340,37 +343,37 @@ def copy(
         on_error, max_errors, rejects, rate_limit, connections, timeout, progress, retry, durable:
             as for ``mass_insert``. ``rate_limit`` counts keys, or bytes of their payloads.
         import_source: as for ``mass_insert``: a target of Valkey 8.1 or later in import mode does
-            not delete expired keys by itself. Without it, ``follow`` logs a warning: a key that
-            expires in the target before the command that extends its time to live is applied is
-            lost, as in any server that is not a replica.
+            not delete expired keys by itself. Without import mode, ``follow`` logs a warning: the
+            target, like any server that is not a replica, loses a key that expires before the
+            command that extends its time to live is applied.
         max_payload_bytes: a key of a server that uses more memory than this is read and written in
-            parts, under a temporary name that is renamed at the end, so that little memory is
-            needed, and the target never has a part of it; None for 33,554,432 (32 MiB). MEMORY
-            USAGE of each key costs a source that uses more memory than this about 18% more CPU
-            time; a limit above its used memory avoids this. A value whose length changes meanwhile
-            is read again, and is an error after three attempts; after other changes, it may arrive
-            in a state that it never had. Keys in parts that fail are errors as others, but are not
-            written to ``rejects``. Files and snapshots have whole values.
-        checkpoint: a ``Checkpoint``, or its name: the target stores every 2 seconds what is left to
-            scan, so that the copy can resume after any failure. Keys copied since the last store
-            are copied again, so ``exists`` must be ``"skip"`` or ``"replace"``. If a source was
-            restarted in the meantime, its keys are scanned from the start. With ``follow``, the
-            target stores the replication offset with each block of commands, and a resumed copy
-            continues there: each command is applied exactly once.
+            parts; None for 33,554,432 (32 MiB). The parts are written to a temporary key, which is
+            renamed at the end, so little memory is needed, and the target never has a part of the
+            key. A source whose used memory is above this limit also runs MEMORY USAGE for each key,
+            which costs about 18% more CPU time; a higher limit avoids this. A value whose length
+            changes meanwhile is read again, and is an error after three attempts; after other
+            changes, the copy may be a state that the value never had. Keys in parts that fail count
+            as errors, but are not written to ``rejects``. Files and snapshots have whole values.
+        checkpoint: a ``Checkpoint``, or its name: every 2 seconds, the remaining part of the scan
+            is stored in the target, so that the copy can resume after any failure. Keys copied
+            since the last store are copied again, so ``exists`` must be ``"skip"`` or
+            ``"replace"``. If the source was restarted in the meantime, all keys are scanned again.
+            With ``follow``, the target stores the replication offset with each block of commands,
+            and a resumed copy continues at this offset: each command is applied exactly once.
 
     Returns:
-        The report of the load into the target: a row and a command for each key. ``gone`` counts
-        the keys that were deleted or had expired when they were read, ``in_parts`` the keys that
-        were copied in parts, ``converted`` the values whose encoding the target does not know, and
-        ``expiries_dropped`` the dropped times to live. ``by_value`` says why DUMP was not used.
+        The report of the load into the target, which counts a row and a command for each key.
+        ``gone`` counts keys that were deleted or had expired before they were read; ``in_parts``,
+        keys that were copied in parts; ``converted``, values whose encoding the target does not
+        know; ``expiries_dropped``, dropped times to live. ``by_value`` says why DUMP was not used.
 
     Raises:
         SourceError: the source can't be read, or a value is damaged or can't be stored in the
-            target. All keys that were read earlier were copied. If large keys that were found
-            earlier could not be copied, a note of the exception has their number.
+            target. All keys that were read earlier were copied, except for large keys that could
+            not be copied; a note of the exception has their number.
         LoadErrors: the target refused keys, for example because they exist.
         TransportError, TransportTimeout: the target can't be used, or its connection was lost.
-        CheckpointError: the checkpoint exists and is not to be resumed, or is of another copy.
+        CheckpointError: the checkpoint exists, and ``resume`` is not set; or it is of another copy.
         ValueError: an option is invalid, or source and target are the same database.
         others: as in ``mass_insert``.
     """

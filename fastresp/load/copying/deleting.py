@@ -19,7 +19,7 @@ from .server_entries import ServerEntries
 
 __all__ = ["Delete", "Deleting"]
 
-# Whether to delete keys, or a function that receives their number, and returns whether to delete.
+# Whether to delete keys; or a function that receives their number, and returns whether to do so.
 Delete: TypeAlias = bool | Callable[[int], bool]
 
 UNLINK = SampleCommand((b"UNLINK", b"1"), fixed_length=False, subcommand=False)
@@ -59,10 +59,10 @@ class Deleting(Feature):
         load.report.deleted = self._deleted
 
     def _run(self) -> None:
-        """Count the keys, and delete them if ``delete`` allows it.
+        """Count the keys that the source lacks, and delete them if ``delete`` allows this.
 
         Raises:
-            SourceError: no key of the source matches; it may be the wrong server.
+            SourceError: no key of the source matches, so the source may be the wrong server.
         """
         with closing(self._missing()) as missing:
             count = sum(1 for _ in missing)

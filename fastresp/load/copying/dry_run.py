@@ -29,9 +29,9 @@ from .server_entries import ServerEntries, databases_of
 __all__ = ["CopyPlan", "PlannedCopy", "plan_copy"]
 
 SAMPLE_KEYS = 1_000
-# Payloads are read until this size is reached.
+# No more payloads are read after this number of bytes.
 SAMPLE_BYTES = 64 << 20
-# Pages of SCAN without a matching key, after which the sample ends.
+# The sample ends after this number of consecutive SCAN pages without a matching key.
 EMPTY_PAGES = 1_000
 # The types of stored values. Source: RDB_TYPE_* in rdb.h of Redis and Valkey.
 STRING, MODULE = 0, 7
@@ -60,25 +60,25 @@ class CopyPlan(Displayed):
     """What a copy would do: the result of ``copy(dry_run=True)``, as the report's ``plan``.
 
     Attributes:
-        source, target: version and address; empty if the server can't be used.
+        source, target: version and address of the server; empty if the server can't be used.
         keys: number of keys to copy; None if unknown.
         keys_basis: how ``keys`` was counted or estimated.
         sample_keys: number of keys in the sample, whose values were read.
         sample_bytes: bytes of the payloads of the sample.
         bytes: estimated bytes of all payloads; None if unknown.
         encodings: number of keys of the sample by the type and encoding of their values.
-        converted: the same numbers for the keys of the sample whose values must be converted.
+        converted: like ``encodings``, but only keys whose values must be converted.
         expiries_dropped: number of fields of the sample whose time to live would be dropped.
-        by_value: why values are read with the commands of their types; empty if DUMP is used. Their
-            encodings and the size of payloads are unknown then.
+        by_value: why values are read with the commands of their types instead of DUMP; empty if
+            DUMP is used. Without DUMP, encodings and the size of payloads are unknown.
         in_parts: number of keys of the sample that are read and written in parts.
         refused: number of keys of the sample that can't be copied.
         modules: number of keys of the sample with values of modules, by the type of the value.
         existing: number of keys of the sample that the target has.
         memory: estimated memory in the target in bytes, from MEMORY USAGE of the sample in the
             source; None if unknown.
-        used_memory, maxmemory, maxmemory_policy: of the target; None if unknown, and 0 for no
-            limit.
+        used_memory, maxmemory, maxmemory_policy: of the target; None if unknown. A maxmemory of 0
+            means no limit.
         source_user, target_user: the ACL users; None if unknown.
         dump_allowed, restore_allowed: whether the ACL allows DUMP in the source, and RESTORE in the
             target; None if unknown.
@@ -117,7 +117,7 @@ class CopyPlan(Displayed):
 
     @property
     def message(self) -> Message:
-        """The plan as text, in which options can be renamed."""
+        """The plan as text, in which the command line can replace names of options."""
         lines: list[str] = [f"From {self.source or 'unknown'} to {self.target or 'unknown'}"]
         if self.source:
             lines += self._sizes()
@@ -181,7 +181,8 @@ class PlannedCopy:
     Attributes:
         restorer: returns the Restorer for the target's answers, and whether the source is Valkey.
         renamed: returns the new name of a key.
-        check_same: raises ValueError if source and target may not be the same database.
+        check_same: called if source and target are the same database; raises ValueError if the
+            options do not allow this.
     """
 
     source: ServerLike
@@ -243,7 +244,7 @@ class Planning:
         self._find_keys(answers)
 
     def check_target(self) -> None:
-        """Check that the target can be used, and is able to run RESTORE."""
+        """Check that the target can be used, and supports RESTORE."""
         report = self.report
         try:
             answers = self._target.requiring(commands=(RESTORE,)).ask(self._timeout)
@@ -272,7 +273,7 @@ class Planning:
                 pages += 1
                 found += page
                 empty = 0 if page else empty + 1
-                # Pages come from all nodes in turn.
+                # Pages come from the nodes in turn, so wait for a page of each node.
                 if (len(found) >= SAMPLE_KEYS and pages >= nodes) or empty == EMPTY_PAGES:
                     break
             else:
@@ -298,7 +299,7 @@ class Planning:
         return sum(_reply("DBSIZE", server=each, timeout=self._timeout) for each in servers)
 
     def read_sample(self) -> None:
-        """Read the values of the sample: encodings, sizes, and whether the target accepts them."""
+        """Read the sample's values: their encodings, sizes, and whether the target accepts them."""
         report, server = self.report, self._entries.server
         report.by_value = self._entries.by_value
         replies: Any = iter_replies(
@@ -328,7 +329,7 @@ class Planning:
                 report.memory = round(sum(memory) / len(memory) * report.keys)
 
     def _read_types(self, errors: list[Any]) -> None:
-        """Count the types of keys whose values are read without DUMP."""
+        """Count the types of the keys, if values are read without DUMP; collect errors."""
         types: Counter[str] = Counter()
         for each in Values(self._entries.server, self._timeout, 0).look(self._keys):
             if each.kind == b"none":
@@ -340,7 +341,7 @@ class Planning:
         self.report.encodings = dict(types)
 
     def _read_dumped(self, keys: list[bytes], errors: list[Any]) -> None:
-        """Read values, and prepare them for the target."""
+        """Read payloads, convert them for the target, and collect errors."""
         report, server = self.report, self._entries.server
         template = [expiry_command(server, self._timeout), "DUMP {0}"]
         replies: Any = iter_replies(
@@ -365,7 +366,7 @@ class Planning:
         report.encodings, report.modules = dict(encodings), dict(modules)
 
     def _convert(self, name: str, replies: list[Any], key: bytes, errors: list[Any]) -> None:
-        """Prepare a value for the target, as the copy would."""
+        """Convert a value for the target, as the copy would."""
         restorer = self._restorer
         if restorer is None:
             return
@@ -401,7 +402,7 @@ class Planning:
             self._check_modules()
 
     def _ask_target(self) -> list[tuple[str, Inquiry, float]]:
-        """Return each primary of the target, its answers, and its share of the slots."""
+        """Return for each primary of the target: its name, its answers, its share of the slots."""
         commands = [(b"RESTORE", self._copy.renamed(key), b"0", b"") for key in self._keys]
         server = self._target.requiring(nodes=False)
         servers, shares = [server], [1.0]
@@ -454,7 +455,7 @@ class Planning:
 
 
 def module_type(payload: bytes) -> str:
-    """Return the type of a module's value, as TYPE names it."""
+    """Return the type of a module's value, as TYPE returns it."""
     number = int.from_bytes(payload[2:10], "big") >> 10
     return "".join(LETTERS[number >> 6 * at & 63] for at in reversed(range(9)))
 

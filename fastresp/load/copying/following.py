@@ -1,4 +1,4 @@
-"""After a copy, apply the commands that the source has run since its snapshot."""
+"""After the copy of a snapshot, apply the commands that the source has run since."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ from .stream_commands import StreamCommands, in_database
 
 __all__ = ["Following", "StoredFollowing"]
 
-# Seconds between questions about the source's offset.
+# Seconds between requests for the source's offset.
 ASKED_S = 0.5
-# The number of offsets to remember, to compute the lag in seconds.
+# Maximum number of offsets to remember, to compute the lag in seconds.
 OFFSETS_KEPT = 3600
-# The values of a checkpoint: until the snapshot is copied; after the target has refused a command;
-# otherwise, the replication ID, the offset, the database of the next command, and the one copied.
+# The value of a checkpoint until the snapshot is copied; after the target has refused a command;
+# and otherwise: replication ID, offset, database of the next command, and copied database.
 BEGUN = b"snapshot"
 DIVERGED = b"diverged"
 STORED = re.compile(rb"([0-9a-zA-Z]{1,64}) (\d{1,18}) (-1|\d{1,9}) (\d{1,9})")
 # Commands that change no keys. Like the snapshot's functions, they are not copied.
 NOT_OF_KEYS = {b"PUBLISH", b"SPUBLISH", b"SCRIPT", b"FUNCTION"}
 
-# Source: expireIfNeeded() of Redis. Only a replica waits for the DEL of its primary.
+# Only a replica waits for a DEL of its primary. Source: expireIfNeeded() of Redis.
 EXPIRING = (
     "the target deletes expired keys by itself: a key whose time to live is extended in the source "
     "after it has expired in the target is lost; use import_source=True (--import-source) with "
@@ -62,8 +62,8 @@ EXPIRING = (
 class Following:
     """Applies the commands of a replication stream to a server, in their order.
 
-    A block of commands is applied and answered before the next block is read, so the offset is
-    exact. The commands of a transaction are sent when all of them have arrived; in a cluster, as
+    The offset is exact, since all commands of a block are answered before the next block is read.
+    The commands of a transaction are sent when all of them have arrived. A cluster receives them as
     single commands, since their keys may be on several nodes.
 
     Args:
@@ -71,11 +71,11 @@ class Following:
         options: the options of the copy; ``server`` is the target.
         report: the report of the snapshot's copy.
         until_lag: end when the target is this number of bytes behind; None to follow until Ctrl-C.
-        database: the database of the next command; -1 if unknown, until the source selects one.
+        database: the database of the next command; -1 if it is unknown until the next SELECT.
         stored: stores the Place (replication ID and offset) in the target; None to store nothing.
 
     Raises:
-        ValueError: the place can't be stored in a cluster.
+        ValueError: ``stored`` is given, but the target is a cluster.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Following:
         self._report = report
         self._until_lag = until_lag
         self._progress = options.progress
-        # An error reply and a lost command end the copy, since the target would then differ.
+        # The target differs after an error reply or a lost command, so either ends the copy.
         self._options = replace(
             options, connections=1, on_error="stop", retry="never", progress=None
         )
@@ -142,7 +142,7 @@ class Following:
             Loader(None, self._options, choose) as load,
             suppress(KeyboardInterrupt),
         ):
-            self._send([], load, self._offset, self._database)  # stores the place
+            self._send([], load, self._offset, self._database)  # only stores the Place
             while not (self._stopped.is_set() or self._is_close_enough()):
                 block = self._stream.commands.take(READ_BYTES)
                 if block:
@@ -159,12 +159,12 @@ class Following:
         return self.report
 
     def stop(self) -> None:
-        """Let ``run()`` end soon, after a whole command; called in another thread."""
+        """Let ``run()`` end soon, after a whole command; may be called from another thread."""
         self._stopped.set()
 
     @property
     def report(self) -> Report:
-        """The report of the snapshot's copy, and of what was applied."""
+        """The report of the snapshot's copy and of the commands applied so far."""
         return self._with_lag(self._report)
 
     def _is_close_enough(self) -> bool:
@@ -206,7 +206,7 @@ class Following:
         self._stream.acknowledge(offset, now=asked)
 
     def _send(self, commands: list[list[bytes]], load: Loader, offset: int, database: int) -> None:
-        """Send commands; if places are stored, store the place after them in one transaction."""
+        """Send commands; if Places are stored, store the new Place in the same transaction."""
         if self._stored is not None:
             place = Place(self._stream.replication_id, offset)
             commands = self._stored.transaction(commands, place, database)
@@ -222,7 +222,7 @@ class Following:
         return name
 
     def _commands_of(self, name: bytes, command: list[bytes]) -> list[list[bytes]]:
-        """Return what to send for a command; within a transaction, nothing before EXEC."""
+        """Return the commands to send for a command; in a transaction, EXEC returns them all."""
         if name == b"SELECT" and command[1:] and command[1].isdigit():
             self._database = int(command[1])
         elif name == b"MULTI":
@@ -231,22 +231,22 @@ class Following:
             commands, self._transaction = self._transaction or [], None
             return commands if self._cluster else whole(commands)
         elif name == b"PING":
-            # PING keeps an idle connection to a single server open; in a cluster, no node gets it.
+            # A PING keeps an idle connection open. It has no key, so no cluster node receives it.
             return [] if self._cluster else [command]
         else:
             commands = self._changes(name, command)
             self._followed += bool(commands)
             if self._transaction is None:
-                # Other clients of the target must not see a part of what was one command.
+                # Other clients of the target must not see only some of the commands.
                 return commands if self._cluster else whole(commands)
             self._transaction += commands
         return []
 
     def _changes(self, name: bytes, command: list[bytes]) -> list[list[bytes]]:
-        """Return the commands that change the keys of the target as one did in the source.
+        """Return the commands that change the target's keys as a command changed the source's.
 
         Raises:
-            SourceError: there are none.
+            SourceError: this is impossible.
         """
         shown = name.decode(errors="backslashreplace")
         if self._database < 0:
@@ -261,7 +261,7 @@ class Following:
             commands = self._commands.translated(ours) if ours else None if ours is None else []
         except SourceError as error:
             raise self._refusal(shown, error.args[0]) from error
-        except (ValueError, IndexError):  # a server does not send such arguments
+        except (ValueError, IndexError):  # invalid arguments
             commands = None
         if commands is None:
             raise self._refusal(shown)
@@ -275,21 +275,21 @@ class Following:
     def _refusal(self, command: str, reason: str = "") -> SourceError:
         """Return the error for a command that can't be applied."""
         text = f"the source ran {visible(command)} before replication offset {self._read:,}, "
-        what = "which can't be applied to the copied database of the target"
+        what = "which can't be applied to the target"
         parts = (" (", reason, ")") if reason else ()
         return SourceError(Message(text, what, *parts, "; empty the target, and copy again"))
 
 
 def whole(commands: list[list[bytes]]) -> list[list[bytes]]:
-    """Return commands that other clients see as one."""
+    """Return the commands in a transaction, unless there is only one."""
     return [[b"MULTI"], *commands, [b"EXEC"]] if commands[1:] else commands
 
 
 class StoredFollowing:
-    """The Place that a copy has reached in its source's history, stored in a key of the target.
+    """Stores how far a copy has followed its source, as a Place, in a key of the target.
 
-    The key is written in one transaction with the commands before this Place, so each command is
-    applied exactly once, whatever fails.
+    The Place is written in one transaction with the commands before it, so each command is applied
+    exactly once, whatever fails.
 
     Args:
         checkpoint: the options of the checkpoint.
@@ -316,11 +316,12 @@ class StoredFollowing:
         self._key = f"fastresp:{{{checkpoint.name}}}:follow".encode()
 
     def begin(self) -> Place | None:
-        """Return where to resume. To begin with a snapshot, store BEGUN, and return None.
+        """Return the Place to resume at; for a new copy, store BEGUN, and return None.
 
         Raises:
-            CheckpointError: a checkpoint exists and is not to be resumed, or is damaged, or of a
-                copy of another database, or the snapshot was not copied completely.
+            CheckpointError: a checkpoint exists, and ``resume`` is not set; or the checkpoint can't
+                be resumed: it is damaged, it is of another database, its snapshot was not copied
+                completely, or the target has refused a command.
         """
         text = None if self._checkpoint.clear else self._run(b"GET", self._key)
         if text is None:
@@ -331,7 +332,7 @@ class StoredFollowing:
             how = f"{name} exists; resume it with ", Hint("resume", True), ", or discard it with "
             raise CheckpointError(Message(*how, clear))
         if text == DIVERGED:
-            reason = ": the target refused a command, so it differs; begin again with "
+            reason = ": the target refused a command, so its keys differ; begin again with "
             raise CheckpointError(Message(name, reason, clear))
         if text == BEGUN:
             reason = ": the snapshot was not copied completely, so the target may have keys that "
@@ -347,13 +348,13 @@ class StoredFollowing:
         return Place(found[1].decode(), int(found[2]))
 
     def diverge(self) -> None:
-        """Store that the target differs from the source, so that the copy can't be resumed."""
+        """Store that the target differs from the source, so that no copy can resume."""
         self._run(b"SET", self._key, DIVERGED)
 
     def transaction(
         self, commands: list[list[bytes]], place: Place, database: int
     ) -> list[list[bytes]]:
-        """Return a transaction of the commands, and of a SET that stores the place after them."""
+        """Return a transaction of the commands and of a SET that stores the Place after them."""
         reached = place.replication_id.encode(), place.offset, database, self._copied
         text = b"%s %d %d %d" % reached
         single = (each for each in commands if each not in ([b"MULTI"], [b"EXEC"]))
@@ -365,11 +366,11 @@ class StoredFollowing:
 
 
 class Lag(NamedTuple):
-    """How far a copy is behind its source.
+    """The lag of a copy behind its source.
 
     Attributes:
-        bytes: number of bytes of commands that are not applied; None if unknown.
-        seconds: number of seconds since the source had the target's state; None if unknown.
+        bytes: bytes of the source's commands that are not applied yet; None if unknown.
+        seconds: seconds since the source was at the target's offset; None if unknown.
     """
 
     bytes: int | None = None
@@ -377,21 +378,21 @@ class Lag(NamedTuple):
 
 
 class SourceOffset:
-    """The replication offset of a source, of which a copy may be behind."""
+    """Asks a source for its replication offset, to compute the lag of a copy."""
 
     def __init__(self, stream: ReplicaStream) -> None:
         self._stream = stream
         self._server = stream.server
         self._connection: Any = None
         self._asked = 0.0
-        self._known = False  # whether the source has answered the last question
+        self._known = False  # whether the source has answered the last request
         self._offsets: deque[tuple[float, int]] = deque(maxlen=OFFSETS_KEPT)
 
     def ask(self, applied: int) -> bool:
-        """Ask the source, at most every ASKED_S; return whether it has answered now.
+        """Ask the source, at most every ASKED_S; return whether it was asked and has answered.
 
         Args:
-            applied: the offset that the target has reached; older ones are forgotten.
+            applied: the target's offset; lower offsets of the source are forgotten.
         """
         now = time.monotonic()
         if now < self._asked + ASKED_S:
@@ -407,10 +408,10 @@ class SourceOffset:
         return True
 
     def lag(self, applied: int) -> Lag:
-        """Return how far the target is behind, if it has applied everything to an offset."""
+        """Return the lag of a target that has applied all commands before an offset."""
         if not self._known:
             return Lag()
-        # What was received since the last question counts as well.
+        # Commands received since the last request also count.
         behind = max(0, self._offsets[-1][1] - applied, self._stream.received - applied)
         return Lag(behind, time.monotonic() - self._offsets[0][0] if behind else 0.0)
 

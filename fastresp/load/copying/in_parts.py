@@ -37,14 +37,14 @@ COUNTERS = (
     "rows", "commands", "replies", "bytes_sent", "failed", "existing", "gone", "unchanged",
     "in_parts", "seconds",
 )  # fmt: skip
-# The load continues after this time, for its progress, and to notice a cancellation.
+# Seconds of copying after which the load may show its progress, or notice a cancellation.
 SLICE_S = 0.2
-# Keys that were copied in parts are remembered up to this number, as SCAN may return a key twice.
+# Maximum number of copied keys to remember, since SCAN may return a key twice.
 MAX_SEEN = 500_000
-# Servers may close connections that were idle for longer.
+# Seconds after which a server may have closed an idle connection.
 IDLE_S = 20
 BUSY = "BUSYKEY Target key name already exists."
-# How often a value is read if clients change it meanwhile.
+# Number of attempts to read a value that clients change meanwhile.
 ATTEMPTS = 3
 GONE = "gone"
 CHANGED = Message(
@@ -54,10 +54,10 @@ CHANGED = Message(
 
 
 def temporary(key: bytes) -> bytes:
-    """Return the temporary name of a key: in the same slot, and the same for each attempt."""
+    """Return the temporary name of a key: it has the key's slot, and all attempts use it."""
     start = key.find(b"{")
     if start >= 0 and key.find(b"}", start) > start + 1:
-        return PREFIX + key  # with the key's own tag
+        return PREFIX + key  # the key has a hash tag
     if b"}" not in key:
         return PREFIX + b"{" + key + b"}"
     from redis.crc import key_slot
@@ -68,16 +68,16 @@ def temporary(key: bytes) -> bytes:
 class InParts(Feature):
     """Copies the keys that the source has set aside, before each chunk and at the end.
 
-    A key never exists in part: its commands create a temporary key, which is renamed if all of
-    them succeeded. If the copy ends before, the temporary key is deleted, or stays if the process
-    was killed; the next attempt replaces it.
+    The target never has a part of a key: commands create a temporary key, which is renamed when all
+    of them have succeeded. If the copy ends earlier, the temporary key is deleted; if the process
+    is killed, the temporary key stays until the next attempt to copy the key replaces it.
 
     Args:
         entries: the source.
         options: the options of the copy.
 
     Attributes:
-        report: the counts of these keys; each counts as a row and a command.
+        report: the counts of the keys copied in parts; each counts as a row and a command.
     """
 
     def __init__(self, entries: ServerEntries, options: CopyOptions) -> None:
@@ -140,14 +140,14 @@ class InParts(Feature):
             report.count_error(example, count)
 
     def check(self, report: Report) -> None:
-        """Raise LoadErrors if a key failed, as a load does."""
+        """Raise LoadErrors if a key failed and errors are not collected, as a load does."""
         if self.report.failed and self._options.on_error != "collect":
             raise LoadErrors(report)
 
     def _judge(self, load: Load) -> None:
-        """Stop the load if its keys and these keys have too many errors together."""
+        """Stop the load if its errors and the errors of keys in parts are too many in total."""
         own = self.report
-        if load.transport is None or not own.failed:  # the load judges its own errors
+        if load.transport is None or not own.failed:  # the load itself checks its own errors
             return
         report = load.transport.live_report
         both = Report(
@@ -157,10 +157,10 @@ class InParts(Feature):
         report.stopped = report.stopped or self._policy.verdict(both)
 
     def _copy_all(self, load: Load, *, closed: bool = False) -> Steps[None]:
-        """Copy the keys that were set aside; the load continues in between.
+        """Copy the keys that were set aside, and regularly call the load's ``idle()``.
 
         Args:
-            closed: whether the connections of the load are closed, and its clock has stopped.
+            closed: whether the load's connections are closed, so that its clock has stopped.
         """
         began, more = time.monotonic(), True
         with closing(self._copied_keys(load)) as work:
@@ -171,7 +171,7 @@ class InParts(Feature):
                 yield from load.idle()
 
     def _copied_keys(self, load: Load) -> Generator[bool, None, None]:
-        """Copy the keys that were set aside; yield now and then."""
+        """Copy the keys that were set aside; yield True between keys and about every SLICE_S."""
         aside = self._entries.aside
         try:
             while aside and not (self._over or self._is_stopped(load)):
@@ -188,7 +188,7 @@ class InParts(Feature):
         return load.transport is None or bool(load.transport.live_report.stopped)
 
     def _copied_key(self, key: bytes) -> Generator[bool, None, None]:
-        """Copy a key; yield now and then."""
+        """Copy a key, unless it has disappeared, exists in the target, or is unchanged."""
         entries, options, report = self._entries, self._options, self.report
         to = entries.restorer.renamed(key)
         if options.exists != "replace":
@@ -217,7 +217,8 @@ class InParts(Feature):
         try:
             yield from self._written(found, to, name)
         except BaseException:
-            with suppress(Exception):  # an interruption may be within a reply to ``_keys``
+            # A new connection: the interruption may have left a reply unread in ``_keys``.
+            with suppress(Exception):
                 deque(self._run(to, iter([("UNLINK", name)])), 0)
             raise
         yield from self._pauses()
@@ -227,7 +228,7 @@ class InParts(Feature):
         return ValueReader(server, options.timeout, version, options.field_ttl)
 
     def _written(self, found: Found, to: bytes, name: bytes) -> Generator[bool, None, None]:
-        """Write a value under a temporary name, and rename it."""
+        """Write a value to the temporary key ``name``, and rename that key."""
         assert self._reader is not None
         report = self.report
         for _ in range(ATTEMPTS):
@@ -276,7 +277,7 @@ class InParts(Feature):
         return ""
 
     def _pauses(self) -> Generator[bool, None, None]:
-        """Sleep until the rate limit allows what was sent; yield now and then."""
+        """Sleep until the rate limit allows more; yield True about every SLICE_S."""
         while self._pace is not None:
             sent = self.report.bytes_sent if self._pace.in_bytes else self.report.in_parts
             ahead = sent - self._pace.allowed(sent)
@@ -286,7 +287,7 @@ class InParts(Feature):
             yield True
 
     def _compared(self, found: Found, before: Extent | None, parts: Parts) -> tuple[Found, str]:
-        """Return a key as the source has it now, and whether it is GONE, has CHANGED, or ""."""
+        """Look again at a key whose parts were read; return (key, GONE, CHANGED or "")."""
         assert self._reader is not None
         now = self._reader.look(found.key)
         if is_gone(now):
@@ -299,7 +300,7 @@ class InParts(Feature):
         self._entries.watch((to, max(found.expiry, 0), digest.to_bytes(8, "little")))
 
     def _finished(self, found: Found, to: bytes, name: bytes, parts: Parts) -> str:
-        """Check that all parts are there, and rename the key; return the error, GONE, or ""."""
+        """Check the temporary key's length, and rename it; return an error, GONE, or ""."""
         length = self._keys.ask(to, LENGTHS[found.kind], name)
         if isinstance(length, CommandError):
             return length.text
@@ -312,13 +313,13 @@ class InParts(Feature):
         rename = "RENAME" if self._options.exists == "replace" else "RENAMENX"
         reply = self._keys.ask(to, rename, name, to)
         if isinstance(reply, CommandError):
-            # The key has expired in the target, whose clock may be another.
+            # By the target's clock, the key may have expired.
             expired = found.expiry >= 0 and "no such key" in reply.text
             return GONE if expired else reply.text
         return BUSY if reply == 0 else ""
 
     def _refused(self, key: bytes, text: str) -> None:
-        """Count a key that the target has, or an error."""
+        """Count a key that was not copied, since it exists in the target or because of an error."""
         report = self.report
         report.rows += 1
         report.commands += 1
@@ -336,10 +337,10 @@ class InParts(Feature):
             report.errors.append(error)
 
     def _run(self, key: bytes, commands: Iterator[Command]) -> Generator[Any, None, None]:
-        """Run commands of a key in the target.
+        """Run commands for a key in the target; yield their replies.
 
         Raises:
-            TransportError: the target can't be used; it has the key as before.
+            TransportError: the target can't be used; the key itself is unchanged.
         """
         replies: Any = iter_replies(
             commands, server=self._target, on_error="collect", timeout=self._options.timeout
@@ -350,10 +351,10 @@ class InParts(Feature):
 
 @contextmanager
 def of_key(key: bytes, what: str) -> Iterator[None]:
-    """Name the key in exceptions. New exceptions: a report would be that of the key's commands."""
+    """Replace exceptions by new ones that say, for example, "key KEY was not copied"."""
     try:
         yield
-    except TransportError as error:
+    except TransportError as error:  # its report would count only the commands for this key
         why = message_of(error).partition("\n")[0]
         raise TransportError(f"key {shown_argument(key)} {what}: {why}") from None
     except SourceError as error:
@@ -361,7 +362,7 @@ def of_key(key: bytes, what: str) -> Iterator[None]:
 
 
 class TargetKeys:
-    """Runs single commands of keys, over connections that stay open: one to each node.
+    """Runs single commands for keys, over connections that stay open: one to each node.
 
     Args:
         target: the server, or a node of a cluster.
@@ -373,11 +374,11 @@ class TargetKeys:
         self._new = partial(LargeKeyReader, target, None, options.timeout)
         self._opened: LargeKeyReader | None = None
         self._used = 0.0
-        # The last key that was renamed over each connection, since its last confirmation.
+        # The key that each connection has renamed last, until this is confirmed to be durable.
         self._last: dict[Any, bytes] = {}
 
     def ask(self, key: bytes, *command: Any) -> Any:
-        """Run a command of a key; return the reply, which may be an error.
+        """Run a command for a key; return the reply, which may be a CommandError.
 
         Raises:
             TransportError: the target can't be used.
@@ -392,7 +393,7 @@ class TargetKeys:
         return reply
 
     def _keys(self) -> LargeKeyReader:
-        """Return the connections; open new ones if a server may have closed them as idle."""
+        """Return the connections; reopen them if they were idle and none awaits a confirmation."""
         now = time.monotonic()
         if now > self._used + IDLE_S and not self._last:
             self.close()
@@ -403,10 +404,10 @@ class TargetKeys:
         return self._opened
 
     def confirm(self) -> None:
-        """Wait until the renamed keys are durable, and thus all earlier commands of their nodes.
+        """Wait until the renamed keys are durable; a node confirms all its earlier commands.
 
         Raises:
-            TransportError: they are not confirmed to be durable.
+            TransportError: a key is not confirmed to be durable.
         """
         while self._last:
             connection, key = self._last.popitem()
@@ -431,15 +432,16 @@ class TargetKeys:
 
 
 class Parts:
-    """The commands of one value, and what their replies must add up to.
+    """The commands that create one value, and the length that the value must then have.
 
     Args:
         reader: reads the value.
-        found: its key.
-        name: the temporary name.
-        digests: whether the digest is wanted.
+        found: the key of the value.
+        name: the temporary key.
+        digests: whether to compute ``digest``.
 
     Attributes:
+        digest: the digest of the commands so far.
         bytes: the number of bytes of the arguments so far.
     """
 
@@ -455,7 +457,7 @@ class Parts:
         self.bytes = 0
 
     def commands(self) -> Iterator[Command]:
-        """Yield the commands."""
+        """Yield a command that deletes the temporary key, and the commands that create it."""
         yield "UNLINK", self._name
         for part in self._reader.parts(self._found, self._name):
             for command in part:
@@ -476,19 +478,22 @@ class Parts:
         self._times = self._times or verb == "HPEXPIREAT"
 
     def count(self, reply: Any) -> None:
-        """Add the reply to a command: how many members or fields were new."""
+        """Add a command's reply, the number of new members or fields, to the length."""
         if self._found.kind in (b"set", b"zset", b"hash") and isinstance(reply, int):
             self._added += reply * self._cleared
-        self._cleared = True  # the first reply is that to UNLINK
+        self._cleared = True  # UNLINK has the first reply
 
     def has(self, length: int) -> bool:
-        """Return whether the length is that of all parts; fields may expire meanwhile."""
+        """Return whether a temporary key of this length has all parts; fields may have expired."""
         return length == self._added or (self._times and 0 < length <= self._added)
 
     def are(self, before: Extent, after: Extent) -> bool:
-        """Return whether the parts are the value that the source had after they were read.
+        """Return whether the source still had the same value after the parts were read.
 
-        Items that were appended to a list or a stream later are like a change after the copy.
+        Items appended to a list or a stream meanwhile are allowed: they count as later changes.
+
+        Args:
+            before, after: the extents of the value before and after.
         """
         if before.length is None or after.length is None:
             return True
@@ -497,18 +502,25 @@ class Parts:
             return same and before.length <= self._added <= after.length
         if self._found.kind == b"string" and before.length != after.length:
             return False
-        if self._times or self._reader.dropped > self._dropped:  # expired fields count for a while
+        # HLEN also counts fields that have expired recently.
+        if self._times or self._reader.dropped > self._dropped:
             return after.length <= max(before.length, self._added)
         return after.length == self._added
 
 
 def is_gone(found: Found) -> bool:
-    """Return whether a key was deleted, or has expired."""
+    """Return whether a key does not exist or has expired."""
     return found.kind == b"none" or 0 <= found.expiry <= time.time() * 1000
 
 
 def same_values(source: ValueReader, target: ValueReader, found: Found, to: bytes) -> bool:
-    """Return whether the target has the value and the expiry of a key of the source."""
+    """Return whether a key of the target has the value and the expiry of a key of the source.
+
+    Args:
+        source, target: readers of the two servers.
+        found: the key of the source.
+        to: the key of the target.
+    """
     other = target.look(to)
     if other.kind != found.kind or max(other.expiry, 0) != max(found.expiry, 0):
         return False

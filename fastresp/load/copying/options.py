@@ -61,7 +61,7 @@ class CopyOptions(Options):
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Return the options among the arguments of ``copy()``."""
+        """Return the options from the arguments of ``copy()``."""
         kept = as_checkpoint(given.get("checkpoint"))
         # The checkpoint of a load counts rows, but SCAN does not return keys in the same order.
         own = {"server": given["target"], "checkpoint": None, "progress_kept": kept}
@@ -91,7 +91,7 @@ class CopyOptions(Options):
                 raise ValueError(Message(Hint(option), " needs ", Hint("verify", True)))
         self.share  # noqa: B018
         if self.progress_kept is not None and self.exists == "error" and not self.from_replica:
-            text = " resumes a few keys before the end, and the target has these; pass "
+            text = " copies some keys again when it resumes, and the target has these; pass "
             raise ValueError(Message(Hint("checkpoint"), text, SKIP, " or ", REPLACE))
 
     def _check_follow(self) -> None:
@@ -100,7 +100,7 @@ class CopyOptions(Options):
             if not self.follow:
                 raise ValueError(Message(Hint("until_lag"), " needs ", Hint("follow", True)))
         if self.follow and self.exists == "skip":
-            text = " leaves keys that differ, so they can't be followed; use "
+            text = " may keep other values in the target, so the copy can't be followed; use "
             raise ValueError(Message(SKIP, text, REPLACE))
         if self.follow and not self.from_replica:
             raise ValueError(Message(Hint("follow"), " needs ", Hint("from_replica", True)))
@@ -110,7 +110,7 @@ class CopyOptions(Options):
 
     @property
     def limit(self) -> int:
-        """The memory of a key, in bytes, above which it is copied in parts."""
+        """The maximum memory, in bytes, of a key that is copied whole."""
         return self.max_payload_bytes or PAYLOAD_BYTES
 
     @property
@@ -124,7 +124,7 @@ class CopyOptions(Options):
 
     @property
     def prefixes(self) -> tuple[bytes, bytes]:
-        """The prefix of keys to replace, and the new prefix; both are empty to rename no key.
+        """The prefix to replace, and the new prefix; both are empty if no keys are renamed.
 
         Raises:
             ValueError: ``rename`` is not of the form ``"old:* -> new:*"``.
@@ -138,12 +138,12 @@ class CopyOptions(Options):
         return found[1].encode(), found[2].encode()
 
     def renamed(self, key: bytes) -> bytes:
-        """Return the key in the target."""
+        """Return a source key's name in the target."""
         old, new = self.prefixes
         return new + key[len(old) :] if key.startswith(old) else key
 
     def original(self, key: bytes) -> bytes:
-        """Return the key in the source."""
+        """Return a target key's name in the source."""
         old, new = self.prefixes
         return old + key[len(new) :] if key.startswith(new) else key
 
@@ -162,7 +162,7 @@ class CopyOptions(Options):
         )
 
     def check_same_database(self) -> None:
-        """Refuse to copy keys onto themselves, or into keys that SCAN may find later."""
+        """Refuse to copy keys to themselves, or to names that SCAN may return and copy again."""
         same = "the source and the target are the same database; "
         if self.rename is None:
             raise ValueError(Message(same, "pass another target, or ", Hint("rename", ...)))

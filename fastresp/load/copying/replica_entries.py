@@ -1,4 +1,4 @@
-"""The keys of a server or of a cluster's nodes, received as a replica receives them."""
+"""Receive the keys of a server, or of a cluster's nodes, as a replica does."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class ReplicaEntries(Entries):
         match: the pattern of the keys; None for all keys.
         type: the type of the keys, from TYPES; None for any type.
         timeout: seconds without data after which to give up; None to wait forever.
-        follow: whether the commands after the snapshot are wanted.
-        db: the database; None for the server's.
+        follow: whether to keep the connection open for the commands after the snapshot.
+        db: the database; None for the database of the server's URL.
 
     Attributes:
         database: the database of the first command after the snapshot; -1 if unknown.
@@ -95,7 +95,7 @@ class ReplicaEntries(Entries):
             raise self._failed(error) from error
 
     def names(self) -> frozenset[str]:
-        """Return texts that identify the server; see ``names_of()``.
+        """Return strings that identify the server; see ``names_of()``.
 
         Raises:
             SourceError: the server can't be used.
@@ -168,7 +168,7 @@ class ReplicaEntries(Entries):
         )
 
     def _tell(self, reader: RdbReader) -> None:
-        """Log what a snapshot has and the target lacks."""
+        """Log what is in a snapshot but is not copied."""
         warn_of_functions(reader, reader.name)
         if reader.other_databases:
             keys = counted(reader.other_databases, "key")
@@ -179,7 +179,7 @@ class ReplicaEntries(Entries):
         return SourceError(f"can't read the source at {self.server}: {message_of(error)}")
 
     def close(self) -> None:
-        """Stop reading; close the connections, unless the commands are wanted."""
+        """Stop reading; close the connections, unless ``follow`` is set."""
         if not self._follow:
             for stream in self._streams:
                 stream.close()
@@ -187,5 +187,5 @@ class ReplicaEntries(Entries):
 
 
 def owners_of(topology: Topology) -> list[Address | None]:
-    """Return the node of each slot."""
+    """Return the owner of each slot; None if a slot has no owner."""
     return [topology.nodes[each] if each >= 0 else None for each in topology.slots]

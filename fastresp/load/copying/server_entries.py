@@ -1,4 +1,4 @@
-"""The keys of a server or a cluster, read with SCAN, and with DUMP or by value."""
+"""Read the keys of a server or a cluster: find them with SCAN, read values with or without DUMP."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ DUMP = SampleCommand((b"DUMP", b"1"), fixed_length=True, subcommand=False)
 LOOPBACK = ("127.0.0.1", "::1")
 # DUMP is tried on the smallest of this number of keys.
 TRIED_KEYS = 10
-# If this number of keys is set aside, they are copied before more keys are read.
+# When this number of keys is set aside, they are copied before more keys are read.
 MAX_ASIDE = 1_000
-# Pages of SCAN without a matching key, after which DUMP is tried only on the first keys to copy.
+# Number of SCAN pages in which ``open()`` looks for a key to try DUMP on. If it finds none, DUMP is
+# tried on the first keys to copy.
 EMPTY_PAGES = 100
 
 
 def databases_of(server: Server, answers: Answers) -> frozenset[str]:
-    """Return texts that identify a server's database, or the nodes of its cluster."""
+    """Return strings that identify a server's database, or the nodes of its cluster."""
     names = names_of(server, answers)
     if answers.topology is not None:
         return names
@@ -47,10 +48,10 @@ def databases_of(server: Server, answers: Answers) -> frozenset[str]:
 
 
 def names_of(server: Server, answers: Answers) -> frozenset[str]:
-    """Return texts that identify a server, or the nodes of its cluster.
+    """Return strings that identify a server, or the nodes of its cluster.
 
-    A single server has two texts, its run ID and its address, since the run ID is unknown if INFO
-    is refused.
+    A single server has two strings, its run ID and its address, since the run ID is unknown if the
+    user lacks permission for INFO.
     """
     if answers.topology is not None:
         return frozenset(f"{host}:{port}" for host, port in answers.topology.nodes)
@@ -60,10 +61,10 @@ def names_of(server: Server, answers: Answers) -> frozenset[str]:
 
 
 class BatchCore(ReplyCore):
-    """Yields lists of replies: a step for each reply would take longer than reading it.
+    """Yields lists of replies, since yielding each reply would take longer than reading it.
 
-    The next commands are sent before a list is yielded. Otherwise, the server would have nothing to
-    do while the caller handles the list: it idled for a fifth of the time of a copy.
+    The next commands are sent before a list is yielded. Otherwise, the server would idle while the
+    caller handles the list: for a fifth of the time of a copy.
     """
 
     def replies(self) -> Iterator[list[Any]]:
@@ -92,7 +93,7 @@ def read_values(
         for replies in reading:
             replies = rest + replies
             odd = len(replies) % 2
-            # The other reply for the last key comes next.
+            # The second reply for the last key is in the next list.
             rest = replies[-1:] if odd else []
             yield replies[:-1] if odd else replies
 
@@ -108,16 +109,16 @@ def _replies(
 
 
 class Track:
-    """Finds what is left to scan after a number of rows.
+    """Finds the remaining parts of a scan for a number of copied rows.
 
     Args:
-        left: what is left to scan before the first row; None for everything.
+        left: the parts to scan from the first row on; None for the whole scan.
     """
 
     def __init__(self, left: list[ScanPart] | None) -> None:
         self._left = left
         self._found = self._read = self._rows = self._copied = 0
-        # After each page: the number of keys found so far, and what is left to scan.
+        # After each page: the number of keys found so far, and the remaining parts of the scan.
         self._pages: deque[tuple[int, list[ScanPart]]] = deque()
         # After each list of rows: the numbers of rows and of keys so far.
         self._lists: deque[tuple[int, int]] = deque()
@@ -132,7 +133,7 @@ class Track:
         self._lists.append((self._rows, self._read))
 
     def left_after(self, rows: int) -> list[ScanPart] | None:
-        """Return what is left to scan after the last page whose rows are in the first ``rows``."""
+        """Return the parts to scan after the last page whose rows are all in the first ``rows``."""
         while self._lists and self._lists[0][0] <= rows:
             _, self._copied = self._lists.popleft()
         while self._pages and self._pages[0][0] <= self._copied:
@@ -143,25 +144,26 @@ class Track:
 class ServerEntries(Entries):
     """The keys of a server that match a pattern; in a cluster, the keys of all primaries.
 
-    A key that is created, deleted or changed meanwhile may be missing or outdated. A key that is
-    replaced between PEXPIRETIME and DUMP has its new value with its old expiry. This is rare: a
-    server runs other clients' commands only after each 16 KB of this client's commands, or about
-    230 keys. In the reverse order, the copy could have the old value without an expiry, and keep
-    it forever. A copy with ``changed`` corrects both. MULTI would exclude both, but needs two more
-    commands for each key.
-    Large keys are not rows, but set aside: ``InParts`` copies them.
+    A key that is created, deleted or changed meanwhile may be missing or outdated. If a key is
+    replaced between PEXPIRETIME and DUMP, its new value is copied with its old expiry. This is
+    rare: a server runs other clients' commands only after each 16 KB of this client's commands, or
+    about 230 keys. In the reverse order, the old value could be copied without an expiry, and would
+    stay forever. A copy with ``changed`` corrects such keys. MULTI would prevent them, but needs
+    two more commands for each key.
+
+    Large keys have no rows. They are set aside, and ``InParts`` copies them.
 
     Args:
         server: the server, or a node of a cluster.
         match: the pattern for SCAN; None for all keys.
         type: the type of the keys; None for any type.
         timeout: seconds to wait for each reply; None to wait forever.
-        db: the database; None for the server's.
-        limit: keys that use more memory, in bytes, are set aside.
+        db: the database; None for the database of the server's URL.
+        limit: keys that use more memory than this number of bytes are set aside.
 
     Attributes:
-        aside: the keys that were set aside since a caller removed them.
-        by_value: why values are read without DUMP; empty if DUMP is used. Set by ``open()``.
+        aside: the keys that are set aside; the caller removes them.
+        by_value: why values are read without DUMP; empty if DUMP is used. Set when DUMP is tried.
     """
 
     by_value = ""
@@ -185,8 +187,8 @@ class ServerEntries(Entries):
         self._values = Values(self.server, timeout, limit)
         self._template = Template("DUMP {0}")
         self._sizes = ""
-        self._untried: Answers | None = None  # the server, until DUMP was tried on its first keys
-        # For each key set aside and not counted by the track: how many others came before it.
+        self._untried: Answers | None = None  # the server's answers, until DUMP was tried
+        # For each key set aside that the Track has not counted: how many small keys came before it.
         self._aside_at: deque[int] = deque()
         self._track: Track | None = None
         self._resumed: list[ScanPart] | None = None
@@ -198,7 +200,7 @@ class ServerEntries(Entries):
         return f"<keys of {self.server}>"
 
     def open(self) -> None:
-        """Check that the server can be read, count its keys, and try DUMP on one of them.
+        """Check that the server can be read, count its keys, and try DUMP on a key.
 
         Raises:
             SourceError: the server can't be read.
@@ -219,7 +221,7 @@ class ServerEntries(Entries):
             raise self._failed(error) from error
 
     def _try_dump(self, keys: list[bytes]) -> None:
-        """Choose how to read values, and how to find large ones; do nothing without keys."""
+        """Choose how to read values and how to find large keys; do nothing if there are no keys."""
         answers = self._untried
         if answers is None or not keys:
             return
@@ -234,7 +236,7 @@ class ServerEntries(Entries):
         self._sizes = "by length" if refused else "MEMORY USAGE {0}"
 
     def _first_keys(self) -> list[bytes]:
-        """Return some keys that SCAN finds first."""
+        """Return the first page of keys that SCAN finds; empty after EMPTY_PAGES without keys."""
         scan = Scan(self.server, self.timeout, self.match or "*", self.type)
         with closing(scan.pages()) as pages:
             return next(filter(None, islice(pages, EMPTY_PAGES)), [])
@@ -247,7 +249,7 @@ class ServerEntries(Entries):
         ]
 
     def _is_small(self, answers: Answers) -> bool:
-        """Return whether no node uses more memory than a key that is set aside."""
+        """Return whether each node's memory is at most ``limit``, so that no key can be larger."""
         servers = [self.server.any_node()]
         if answers.topology is not None:
             servers = self.server.requiring(nodes=False).nodes_of(answers.topology.nodes, 1)
@@ -263,11 +265,11 @@ class ServerEntries(Entries):
         return True
 
     def choose(self, wanted: Callable[[bytes], bool]) -> None:
-        """Read only the keys for which a function returns True."""
+        """Read only the keys for which ``wanted`` returns True."""
         self._wanted = wanted
 
     def when_full(self, empty: Callable[[], object]) -> None:
-        """Call a function that removes the keys set aside, when there are MAX_ASIDE of them."""
+        """Call ``empty`` when MAX_ASIDE keys are set aside, to copy and remove them."""
         self._when_full = empty
 
     def _set_aside(self, key: bytes) -> None:
@@ -280,16 +282,16 @@ class ServerEntries(Entries):
                 raise
 
     def track(self, left: list[ScanPart] | None) -> None:
-        """Scan only what is left, or everything for None; enables ``left_after()``."""
+        """Scan only the parts in ``left`` (None: all), and enable ``left_after()``."""
         self._track, self._resumed = Track(left), left
 
     def left_after(self, rows: int) -> list[ScanPart] | None:
-        """Return what is left to scan once this number of rows was copied; None for everything."""
+        """Return the parts left to scan after this number of copied rows; None for all parts."""
         assert self._track is not None
         return self._track.left_after(rows)
 
     def rows_of(self, keys: list[bytes]) -> list[EntryRow]:
-        """Read keys; return rows of those that exist, and are not set aside."""
+        """Read keys; return the rows of existing keys, without keys that are set aside."""
         if self.by_value:
             rows = self._values.rows(keys, self.restorer, self._set_aside)
             return [row for part in rows for row in part]
@@ -358,7 +360,7 @@ class ServerEntries(Entries):
                 track.note_rows(self._count_aside(done), 0)
 
     def _count_aside(self, done: int) -> int:
-        """Return how many keys were set aside before the first ``done`` others were read."""
+        """Return how many keys were set aside before the first ``done`` small keys were read."""
         count = 0
         while self._aside_at and self._aside_at[0] <= done:
             self._aside_at.popleft()
@@ -366,11 +368,11 @@ class ServerEntries(Entries):
         return count
 
     def _small(self, keys: Iterator[bytes], before: Callable[[], int]) -> Iterator[bytes]:
-        """Yield the keys whose values are small, and set the others aside.
+        """Yield the small keys, and set large keys aside.
 
         Args:
             keys: the keys.
-            before: returns how many of the yielded keys were accepted.
+            before: returns how many small keys the caller has taken so far.
         """
         if self._sizes == "by length":
             while block := list(islice(keys, PART_KEYS)):

@@ -30,7 +30,7 @@ def is_snapshot(source: object) -> TypeGuard[str]:
 
 
 def warn_of_functions(reader: RdbReader, source: object) -> None:
-    """Log a warning if a snapshot has function libraries, which are not copied."""
+    """Log a warning if a snapshot contains function libraries, which are not copied."""
     if reader.functions:
         count = counted(len(reader.functions), "function library", "function libraries")
         log = logging.getLogger("fastresp")
@@ -41,8 +41,8 @@ class SnapshotEntries(Entries):
     """The keys of a database in RDB files.
 
     Args:
-        path: the path or the URL of the file; or a pattern, such as for the files of all nodes of a
-            cluster.
+        path: the path or the URL of a file; or a pattern that matches several files, such as the
+            files of all nodes of a cluster.
         match: the pattern of the keys; None for all keys.
         type: the type of the keys, from TYPES; None for any type.
         db: the database.
@@ -74,7 +74,7 @@ class SnapshotEntries(Entries):
         return f"<snapshot {self._path}>"
 
     def open(self) -> None:
-        """Open the file, and read its version.
+        """Open the first file, and read its version.
 
         Raises:
             OSError: the file can't be opened.

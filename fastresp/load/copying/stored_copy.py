@@ -1,4 +1,4 @@
-"""The checkpoint of a copy: what is left to scan, stored in the target."""
+"""The checkpoint of a copy: the remaining part of the scan, stored in the target."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from .server_entries import ServerEntries
 
 __all__ = ["CopyCheckpoint", "StoredCopy"]
 
-# Seconds between two checkpoints; the copy waits for all replies before each.
+# Seconds between writes of the progress; before each, the copy waits for all replies.
 SAVE_S = 2.0
 
 
 @dataclass
 class CopyProgress:
-    """How far a copy is.
+    """The progress of a copy.
 
     Attributes:
-        left: what is left to scan; None for everything.
+        left: the remaining parts of the scan; None for the whole scan.
         rows: the number of keys that were copied so far.
         ended: when the copy ended; empty if it has not ended.
     """
@@ -44,7 +44,7 @@ class CopyProgress:
 
 
 class StoredCopy:
-    """The progress of copies with the same checkpoint, in a key of the target.
+    """Stores the progress of a copy in a key of the target.
 
     Args:
         checkpoint: the options of the checkpoint.
@@ -67,10 +67,11 @@ class StoredCopy:
         self._key = f"fastresp:{{{checkpoint.name}}}:copy"
 
     def read(self) -> CopyProgress:
-        """Return the stored progress, or the progress of a copy that begins.
+        """Return the stored progress; for a new copy, a CopyProgress without keys.
 
         Raises:
-            CheckpointError: a checkpoint exists and is not to be resumed, or is of another copy.
+            CheckpointError: a checkpoint exists, and ``resume`` is not set; or it is of another
+                copy.
         """
         text = None if self._checkpoint.clear else self._run("GET", self._key)
         if text is None:
@@ -118,7 +119,7 @@ class StoredCopy:
 
 
 def _stored(part: ScanPart) -> list[Any]:
-    """Return a ScanPart for JSON, with its slots as pairs: first and last slot of a range."""
+    """Return a ScanPart for JSON; its slots become ranges: pairs of the first and last slot."""
     ranges = None if part.slots is None else _ranges(sorted(part.slots))
     return [part.run_id, ranges, part.cursor.decode()]
 
@@ -143,12 +144,12 @@ def _part_of(run_id: str, ranges: list[list[int]] | None, cursor: str) -> ScanPa
 
 
 class CopyCheckpoint(Feature):
-    """Stores every few seconds what is left to copy; a resumed copy begins there."""
+    """Stores the progress of a copy every few seconds, and resumes a copy from there."""
 
     def __init__(self, entries: ServerEntries, stored: StoredCopy) -> None:
         self._entries = entries
         self._stored = stored
-        self._before = 0  # number of keys that earlier copies have copied
+        self._before = 0  # number of keys that were copied before this copy resumed
         self._due = time.monotonic() + SAVE_S
 
     def opening(self, load: Load) -> Steps[Report | None]:

@@ -1,4 +1,4 @@
-"""What the commands of a replication stream become for the target of a copy."""
+"""Translate the commands of a replication stream for the target of a copy."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["StreamCommands", "in_database"]
 
 Commands = list[list[bytes]]
 
-# Options without and with a value that only say when a command runs. A source sends a command that
-# has run, so these conditions were met.
+# Options without and with a value that are conditions for a command to run. A source sends only
+# commands that have run, so their conditions were met.
 CONDITIONS = {b"NX": 1, b"XX": 1, b"GT": 1, b"LT": 1, b"FNX": 1, b"FXX": 1}
 VALUE_CONDITIONS = {b"IFEQ": 2, b"IFNE": 2, b"IFDEQ": 2, b"IFDNE": 2}
 # Options of streams since Redis 7.0; older servers do not store these numbers.
 COUNTERS = {b"ENTRIESREAD": 2, b"ENTRIESADDED": 2, b"MAXDELETEDID": 2}
-# Options of XADD without a value, in any version, and options of trimming, which have a value.
+# Options of XADD in any version: without a value, and for trimming, with a value.
 XADD_FLAGS = {b"NOMKSTREAM", b"KEEPREF", b"DELREF", b"ACKED"}
 TRIM = {b"MAXLEN", b"MINID"}
-# What Redis 8.2 does by default, and older servers always.
+# The default of Redis 8.2; older servers have no other choice.
 KEEPS_REFERENCES = {b"KEEPREF": 1}
-# Commands that change keys, although they lack the flag: PFCOUNT stores the number in the key.
+# Commands that change keys although they lack the flag "write": PFCOUNT stores its result.
 WITHOUT_FLAG = {b"PFCOUNT", b"XGROUP"}
 FIELD_EXPIRIES = {b"HPEXPIREAT", b"HPEXPIRE", b"HEXPIREAT", b"HEXPIRE", b"HPERSIST"}
 # Commands that are split by key for a cluster, and the number of arguments per key.
@@ -37,11 +37,11 @@ SPLIT = {b"DEL": 1, b"MSET": 2, b"UNLINK": 1}
 
 
 class StreamCommands:
-    """Translates commands for a target of another version, where the result is the same.
+    """Translates commands into commands with the same effect on a target of another version.
 
     Args:
         target: the target.
-        answers: its version.
+        answers: the answers of the target, with its version.
         restorer: adapts the payloads of RESTORE.
         drop_expiries: whether to drop times to live of fields if the target does not support them.
         timeout: seconds to wait for each reply; None to wait forever.
@@ -64,12 +64,12 @@ class StreamCommands:
         self._writes: dict[bytes, bool] = {}  # whether the target knows a command, and it writes
 
     def translated(self, command: list[bytes]) -> Commands | None:
-        """Return the commands with the same effect on the target; None if there are none.
+        """Return the commands with the same effect on the target; None if that is impossible.
 
         Raises:
-            SourceError: a value is damaged, or the target can't keep it, or the keys are in several
-                slots of a cluster.
-            ValueError, IndexError: no server sends such arguments.
+            SourceError: a value is damaged or can't be stored in the target, or the keys are in
+                several slots of a cluster.
+            ValueError, IndexError: the arguments are invalid.
         """
         commands = self._translated(command[0].upper(), command)
         if not all(self._is_write(each[0].upper()) for each in commands):
@@ -94,7 +94,7 @@ class StreamCommands:
         return [command] if translate is None else translate(command)
 
     def _has_no_expiry(self, command: list[bytes]) -> bool:
-        """Return whether the target has no time to live that this HSETEX sets or keeps.
+        """Return whether this HSETEX neither sets nor keeps a time to live in the target.
 
         Redis 8 replicates HINCRBYFLOAT as an HSETEX with KEEPTTL.
         """
@@ -133,14 +133,14 @@ def in_database(
     """Return a command with the same effect on the keys of one database.
 
     Args:
-        name: the name, in capitals.
+        name: the command's name, in capitals.
         command: the command.
-        database: where the source ran it.
-        wanted: the database.
+        database: the database in which the source ran the command.
+        wanted: the copied database.
 
     Returns:
-        The command; an empty list if it changes nothing there; None if only the source has what is
-        there afterwards.
+        The command; an empty list if it does not change the copied database; None if its effect
+        needs data that only the source has.
     """
     ours = database == wanted
     if name == b"FLUSHALL" or (name == b"FLUSHDB" and ours):
@@ -159,12 +159,12 @@ def in_database(
 
 
 def without(command: list[bytes], at: int, options: dict[bytes, int]) -> list[bytes]:
-    """Return a command without some options, which are found from an argument on.
+    """Return a command without some options.
 
     Args:
         command: the command.
-        at: the first argument that may be an option.
-        options: the number of arguments of each, with its name.
+        at: index of the first argument that may be an option.
+        options: for each option to remove, its number of arguments, including the name.
     """
     kept, rest = command[:at], command[at:]
     while rest:
@@ -176,7 +176,7 @@ def without(command: list[bytes], at: int, options: dict[bytes, int]) -> list[by
 
 
 def hset(command: list[bytes]) -> list[bytes]:
-    """Return an HSETEX as an HSET, without a time to live."""
+    """Convert an HSETEX to an HSET, without the time to live."""
     return [b"HSET", command[1], *command[fields_of(command) + 2 :]]
 
 
@@ -212,7 +212,7 @@ def _xadd(command: list[bytes]) -> Commands:
 
 def _xdelex(command: list[bytes]) -> Commands:
     options = without(command, 2, KEEPS_REFERENCES)
-    if options[2].upper() != b"IDS":  # it changes groups as well
+    if options[2].upper() != b"IDS":  # another option, so it also changes groups
         return [command]
     return [[b"XDEL", command[1], *options[4:]]]
 
@@ -232,7 +232,7 @@ TRANSLATED: dict[bytes, Callable[[list[bytes]], Commands]] = {
 
 
 def by_key(command: list[bytes]) -> Commands:
-    """Split a command of SPLIT into a command for each key; return others unchanged."""
+    """Split a command of SPLIT into one command per key; return other commands unchanged."""
     name, *keys = command
     size = SPLIT.get(name.upper(), 0)
     if not size or len(keys) % size:

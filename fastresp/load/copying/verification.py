@@ -30,15 +30,15 @@ from .server_entries import ServerEntries
 
 __all__ = ["CopiedKeys", "CopyVerifyReport", "Sample", "Verification", "different_part"]
 
-# A step rechecks this number of keys.
+# Number of keys that are rechecked together.
 STEP_KEYS = 2_000
 # Seconds to wait before differences are rechecked.
 PAUSE_S = 0.3
-# The comparison stops when this number of keys differ.
+# The comparison stops when this number of keys differs.
 MAX_DIFFERENCES = 10_000
 CHANGED_SHOWN = 100
 SHOWN_BYTES = 4096
-# Tolerance of times of expiry: servers before 7.0 report only the remaining time.
+# Tolerance for expiries: servers before 7.0 report only the remaining time.
 EXACT_MS = 1
 FOOTER_BYTES = 10
 # Types of stored values. Source: rdb.h of Redis and Valkey.
@@ -74,18 +74,18 @@ class CopiedKeys:
         self._digests = array("q")
 
     def note(self, row: EntryRow) -> EntryRow:
-        """Remember a row of the copy, and return it."""
+        """Remember a copied row, and return the row."""
         if self._sample.has(row[0]):
             self._digests.append(digest(*row))
         return row
 
     def among(self, digests: set[int]) -> set[int]:
-        """Return the digests whose rows were copied."""
+        """Return those of the digests whose rows were copied."""
         return digests.intersection(self._digests)
 
 
 def digest(key: bytes, expiry: int, payload: bytes) -> int:
-    """Return a hash of a row; a payload ends with its checksum."""
+    """Return a hash of a row; the checksum at the end of the payload stands for the value."""
     return hash((key, expiry, payload[-8:]))
 
 
@@ -93,13 +93,13 @@ def digest(key: bytes, expiry: int, payload: bytes) -> int:
 class CopyVerifyReport(VerifyReport):
     """The result of ``copy(verify=True)``, as the report's ``verification``.
 
-    Like VerifyReport, but for keys instead of rows: a key differs by its value or by its time to
-    live, and ``field`` of a Difference is the first part of the value that differs.
+    Like VerifyReport, but for keys instead of rows. A key differs if its value or its time to live
+    differs; the ``field`` of its Difference is the first part of the value that differs.
 
     Attributes:
-        changed_since: number of keys that differ because the source changed or deleted them, or
-            they expired, after they were copied. They are not in ``differing``.
-        changed_keys: the first 100 of these keys, in quotes.
+        changed_since: number of keys that differ because, after they were copied, the source
+            changed or deleted them, or they expired. ``differing`` does not include these keys.
+        changed_keys: the first 100 keys of ``changed_since``, in quotes.
     """
 
     UNIT: ClassVar[str] = "key"
@@ -109,11 +109,11 @@ class CopyVerifyReport(VerifyReport):
 
     @property
     def same(self) -> bool:
-        """Whether keys were compared, or there are no keys, and no differences remain."""
+        """Whether no differences remain, and keys were compared or there are none."""
         return super().same or not (self.rows or self.stopped)
 
     def add_changed(self, key: bytes) -> None:
-        """Count a key that the source has changed."""
+        """Count a key that the source has changed since it was copied."""
         self.changed_since += 1
         if len(self.changed_keys) < CHANGED_SHOWN:
             self.changed_keys.append(shown_argument(key))
@@ -144,7 +144,7 @@ class Pair(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a value that differs; see Difference."""
+    """A part of a value that differs; the fields are as in Difference."""
 
     name: bytes | int | None
     kind: str
@@ -161,7 +161,7 @@ class Verification:
         restorer: the Restorer of ``entries``.
         copied: the rows that were copied; None if unknown.
         sample: the keys to compare.
-        original: returns the name in the source of a key of the target.
+        original: takes a key of the target, and returns its name in the source.
         timeout: as for ``copy``.
         write: called with each difference at the end.
     """
@@ -193,15 +193,15 @@ class Verification:
             rows = filter(lambda row: sample.has(row[0]), rows)
         self._parts = in_parts(rows)
         self._template: list[str] = []
-        # Keys in the target whose values were read in parts.
+        # Keys, by their names in the target, whose values were read in parts.
         self._in_parts: set[bytes] = set()
-        # Times to live that the target does not support were dropped, or the copy has failed.
+        # "drop", since the copy has succeeded: it dropped times to live that the target lacks.
         readers = (
             ValueReader(server, timeout, restorer.version, "drop")
             for server in (getattr(entries, "server", target), target)
         )
         self._reader, self._copy_reader = readers
-        # The first differences, by the keys in the target.
+        # The differences before the recheck, by the keys in the target.
         self._candidates: dict[bytes, Difference] = {}
 
     def run(self) -> Steps[CopyVerifyReport]:
@@ -229,7 +229,7 @@ class Verification:
         return report
 
     def _compare_next(self) -> bool:
-        """Compare some keys; return whether there may be more."""
+        """Compare the next keys; return whether there may be more keys."""
         rows = next(self._parts, [])
         for pair in self._pairs(rows):
             self.report.rows_compared += 1
@@ -260,11 +260,13 @@ class Verification:
     def _compared_in_parts(
         self, original: bytes, at: int
     ) -> tuple[EntryRow | None, Difference | None]:
-        """Return a key's row with a digest as its payload, None if it is gone; and how it differs.
+        """Read a key in parts from both servers; return (row, difference).
+
+        The row has a digest instead of a payload; it is None if the source no longer has the key.
 
         Args:
             original: the key in the source.
-            at: the number of the key.
+            at: index of the key, for the Difference.
         """
         found = self._reader.look(original)
         if found.kind == b"none":
@@ -283,10 +285,10 @@ class Verification:
         return row, different_expiry(at, key, expires, max(other.expiry, 0))
 
     def _pairs(self, rows: list[EntryRow]) -> Iterator[Pair]:
-        """Read the copies of rows.
+        """Read the target's copies of rows.
 
         Raises:
-            CommandError: the target refuses a read.
+            CommandError: the target refuses a command.
         """
         if not self._template:
             self._template = [expiry_command(self._target, self._timeout), "DUMP {0}"]
@@ -299,7 +301,7 @@ class Verification:
         return iter_replies(keys, template, server=server, timeout=self._timeout)
 
     def _recheck(self) -> list[Difference]:
-        """Read the differing keys again; return the differences of keys that have not changed."""
+        """Compare the differing keys again; return the differences the source did not cause."""
         entries = self._entries
         if not isinstance(entries, ServerEntries):  # a file does not change
             return [*self._candidates.values()]
@@ -322,7 +324,7 @@ class Verification:
     def _still_differing(
         self, keys: list[bytes], entries: ServerEntries
     ) -> Iterator[tuple[Difference, set[int]]]:
-        """Yield the differences of keys, and the digests of what the source has now."""
+        """Compare keys again; yield (difference, possible digests of the source's row)."""
         for key, original, rows in self._read_again(keys, entries):
             at, row, difference = self._candidates[key].row, None, None
             if rows is None:
@@ -336,14 +338,18 @@ class Verification:
                 self.report.written_meanwhile += 1
             else:
                 _, expires, payload = row
-                # The time of expiry may be read with an error of 1 ms.
+                # The expiry may be read with an error of 1 ms.
                 times = range(expires - EXACT_MS, expires + EXACT_MS + 1)
                 yield difference, {digest(key, at, payload) for at in times}
 
     def _read_again(
         self, keys: list[bytes], entries: ServerEntries
     ) -> Iterator[tuple[bytes, bytes, list[EntryRow] | None]]:
-        """Yield each key, its name in the source, and its row; None instead to read it in parts."""
+        """Read keys of the source again; yield (key, name in the source, rows).
+
+        ``rows`` has the key's row, or is empty if the key is gone; it is None for a key to be read
+        in parts.
+        """
         whole = []
         for key in keys:
             original = self._original(key)
@@ -364,11 +370,11 @@ class Verification:
 
 
 def compared(pair: Pair, at: int) -> Difference | None:
-    """Return how a copy differs from its source; None if it does not.
+    """Return the difference of a pair; None if the copy equals its source.
 
     Args:
         pair: the source's row and the target's replies.
-        at: the number of the key.
+        at: index of the key, for the Difference.
     """
     key, expires, payload = pair.row
     if pair.dump is None:
@@ -385,7 +391,7 @@ def compared(pair: Pair, at: int) -> Difference | None:
 
 
 def different_expiry(at: int, key: bytes, expires: int, found: int) -> Difference | None:
-    """Return the difference between two times of expiry, 0 for none; None if there is none."""
+    """Return the difference between two expiries (0: none); None if they are equal."""
     if abs(expires - found) > EXACT_MS:
         return Difference(at, key, None, "ttl", expires or None, found or None)
     return None
@@ -396,7 +402,7 @@ def cut(value: bytes | int | None) -> bytes | int | None:
 
 
 def different_part(source: bytes, target: bytes) -> Part | None:
-    """Return the first part that differs between two values; None if there is none.
+    """Return the first part that differs between two values; None if they are equal.
 
     Args:
         source, target: the type byte and the bytes of each value.
@@ -426,7 +432,7 @@ def different_part(source: bytes, target: bytes) -> Part | None:
 
 
 def parts(value: bytes) -> dict[Any, tuple[bytes, ...]]:
-    """Return the parts of a value by name: fields and members, or the index in a list."""
+    """Return the parts of a value by their names: fields, members, or indexes in a list."""
     items = elements(value[0], value[1:])
     pairs = zip(items[::2], items[1::2], strict=True)
     match type_of(value[0]):
@@ -453,7 +459,7 @@ def stream_parts(value: bytes, other: bytes) -> tuple[list[bytes], bytes]:
     """
     kind, data = value[0], value[1:]
     if kind != other[0]:
-        # In the RDB version of Redis 6.2, every stream can be written.
+        # 9 is the RDB version of Redis 6.2; every stream can be converted to it.
         oldest = Converter(9, valkey=False, source_valkey=False)
         converted = oldest.converted(kind, data)
         assert converted is not None

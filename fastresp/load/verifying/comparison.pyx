@@ -46,9 +46,9 @@ cdef double SLACK_MS = 1000.0
 
 
 cdef class Comparison(Incoming):
-    """Compares replies, as the bytes arrive, with the values in the commands of the source.
+    """Compares replies, as their bytes arrive, with the values in the commands of the source.
 
-    A read is a command that reads these values back.
+    A read is a command whose reply has such values.
 
     Args:
         differences: stores the differences; see Differences.
@@ -62,8 +62,7 @@ cdef class Comparison(Incoming):
         values: number of compared values.
         rows: number of rows that the compared values belong to.
         waiting_bytes: memory of the chunks of the source that are not compared yet.
-        error_reply: index and text of the first unexpected error reply; None if there was no such
-            reply.
+        error_reply: (index, text) of the first unexpected error reply; None if there was none.
     """
 
     cdef object differences
@@ -203,7 +202,7 @@ cdef class Comparison(Incoming):
         return 0
 
     cdef Py_ssize_t count_rows(self, const Read *read) noexcept:
-        """Return the number of rows that a read covers and that no earlier read covered."""
+        """Return the number of rows that a read covers, without rows that earlier reads covered."""
         cdef const long long *rows = self.plan.chunk.rows.data.as_longlongs
         cdef Py_ssize_t i, count = 0
         for i in range(read.command, read.command + read.commands):
@@ -247,7 +246,7 @@ cdef class Comparison(Incoming):
         return self.end_reply() if self.left == 0 else 0
 
     cdef int end_reply(self) except -1:
-        """End the current reply; if a list is too short, store the absent items as missing."""
+        """End the current reply; if it is a list that is too short, store items as missing."""
         cdef Py_ssize_t i
         if self.answered.reply_kind == RANGE:
             for i in range(self.size, self.expected.count):
@@ -259,11 +258,11 @@ cdef class Comparison(Incoming):
         return self.advance()
 
     cdef Py_ssize_t item_index(self) noexcept:
-        """Return the index of the item that the next element belongs to; LPUSH reverses items."""
+        """Return the index of the item that belongs to the next element; LPUSH reverses items."""
         return self.size - 1 - self.index if self.expected.command.form == LEFT else self.index
 
     cdef Item *count_item(self, Py_ssize_t index) except NULL:
-        """Return an item to compare, and count it."""
+        """Count an item as compared, and return it."""
         cdef Item *item = &self.expected.items[index]
         self.values += not self.full
         # In a recheck, no command overwrites another command's value; SET keeps the time to live.
@@ -272,7 +271,7 @@ cdef class Comparison(Incoming):
         return item
 
     cdef int begin_value(self, long long n) except -1:
-        """Start a value that is missing in the server, or whose end has not arrived."""
+        """Start a value whose end has not arrived, or that is missing in the server (n < 0)."""
         cdef const Item *item
         if n < 0:
             return self.compare_text(NULL, 0)
@@ -317,7 +316,7 @@ cdef class Comparison(Incoming):
         return p
 
     cdef int compare_text(self, const char *data, long long n) except -1:
-        """Compare a whole string; ``data`` is NULL if the value is missing in the server."""
+        """Compare a string that has arrived; ``data`` is NULL if the server has no value."""
         cdef const Item *item = self.count_item(self.item_index())
         cdef long long kept
         if data is NULL:
@@ -367,7 +366,7 @@ cdef class Comparison(Incoming):
         return self.end_element()
 
     cdef int compare_ttl(self, long long found) except -1:
-        """Compare a time to live in ms; -2 means that there is no key, -1 that it has no expiry."""
+        """Compare a time to live in ms; -2: the key does not exist, -1: the key has no expiry."""
         cdef WriteCommand *s = &self.expected.command
         cdef double now = time() * 1000, ends = s.ttl_ms
         cdef Item item = Item(NULL, 0, NULL, 0, False, self.answered.command)

@@ -1,7 +1,7 @@
-"""Store differences until a later row overwrites the values, or a recheck settles them.
+"""Store differences until later rows overwrite the values, or the differences are rechecked.
 
-A candidate is a difference that was not rechecked yet. Later writes to parts of a JSON document
-are applied before it is compared.
+A candidate is a difference that was not rechecked yet. The writes of later rows to parts of a JSON
+document are applied to the document's candidate.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MAX_BYTES = 512 << 20
 
 
 def same_score(wanted: bytes, found: bytes) -> bool:
-    """Return whether two texts are the same score."""
+    """Return whether two strings are the same score."""
     first, second = _score(wanted), _score(found)
     return first is not None and first == second
 
@@ -63,12 +63,12 @@ def _score(text: bytes) -> float | None:
 
 
 def same_document(wanted: bytes, found: bytes, whole: bool) -> bool:
-    """Return whether two texts are the same JSON value.
+    """Return whether two JSON texts are the same value.
 
     Args:
         wanted: the value in the source.
         found: the reply to JSON.GET.
-        whole: whether ``found`` is the whole document; if not, it is a list of a path's matches.
+        whole: whether ``found`` is the document; if not, ``found`` is a list of a path's matches.
     """
     try:
         first, second = document_of(wanted), document_of(found)
@@ -101,7 +101,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def location_of(path: bytes) -> Location | None:
-    """Return the location that a path of JSON.SET names; None if the path may match several."""
+    """Return the location that a path of JSON.SET matches; None if it may match several."""
     try:
         text = path.decode()
     except UnicodeDecodeError:
@@ -123,10 +123,10 @@ def location_of(path: bytes) -> Location | None:
 
 
 def replace_part(document: bytes, location: Location, part: bytes) -> bytes:
-    """Return a document after JSON.SET of a part.
+    """Return a document after a JSON.SET of a part.
 
     Raises:
-        ValueError: a text is not JSON, or the document has no place for the part.
+        ValueError: ``document`` or ``part`` is not JSON, or the location does not exist.
     """
     try:
         root, value = document_of(document), document_of(part)
@@ -138,7 +138,7 @@ def replace_part(document: bytes, location: Location, part: bytes) -> bytes:
         parent = _at(parent, step)
     exists = isinstance(parent, dict) and isinstance(last, str)
     if not exists and not (isinstance(parent, list) and last in range(len(parent))):
-        raise ValueError("there is no such place")
+        raise ValueError("there is no such location")
     parent[last] = value
     return json.dumps(root).encode()
 
@@ -166,9 +166,9 @@ class Candidate:
             for the recheck.
         wanted: the value in the source; None if the server must not have the value.
         found: the value in the server.
-        size: number of bytes of the found value, if the value is a text.
-        patched: for a document, the found document with the writes of later rows applied; empty if
-            unknown; None if no later row writes a part.
+        size: number of bytes of the found value, if the value is a string.
+        patched: the found document with the writes of later rows applied; empty if unknown; None if
+            no later row writes a part, or if the value is not a document.
         changed: whether the found value changed before the recheck.
         repaired: whether the value was repaired.
     """
@@ -198,7 +198,7 @@ class Candidate:
         return CANDIDATE_BYTES + sum(len(each) for each in texts if isinstance(each, bytes))
 
     def command(self) -> tuple[bytes | str | int, ...]:
-        """Return a command that writes only this value, for the recheck, which reads the value."""
+        """Return a command that writes only this value; the recheck plans its read from it."""
         key, name, wanted = self.key, self.name, self.wanted
         match self.group:
             case "value":
@@ -220,23 +220,23 @@ class Candidate:
         if self.group in ("item", "count"):
             return None
         command = self.command()
-        # The time to live is a separate candidate.
+        # The key's time to live is a separate candidate.
         return (*command, "KEEPTTL") if command[0] == "SET" else command
 
 
 class Differences:
-    """The differences found, each at the last row that writes the value.
+    """The differences found; the row of each is the last row that writes the value.
 
     Args:
         max_differences: maximum number of differences.
         max_bytes: maximum memory in bytes.
 
     Attributes:
-        types: the known types of keys, to report a wrong type.
-        counts: for each key with more items than the source: the command that counts the items,
+        types: types of keys, by key, to report a wrong type.
+        counts: for each key with more items than the source has: the command that counts the items,
             the number of items that are in the source, and the last row with an item of the key.
-            The caller must clear it if not all rows were compared.
-        omitted_keys: number of keys in ``counts`` for which there was no room in ``candidates()``.
+            The caller must clear ``counts`` if not all rows were compared.
+        omitted_keys: number of keys in ``counts`` that ``candidates()`` left out.
         unknown_documents: number of documents that could not be compared: later rows write unknown
             parts.
     """
@@ -247,9 +247,9 @@ class Differences:
         self._bytes = 0
         self._candidates: dict[Slot, Candidate] = {}
         self._by_key: dict[bytes, set[Slot]] = {}
-        # By key: the differences that an expiry of the key would explain.
+        # By key: the differences that exist if the key has expired.
         self._missing_by_key: dict[bytes, set[Slot]] = {}
-        # By key and location: the document or part at this location, and all parts within it. The
+        # By key and location: the document or part at this location, and all parts within that. The
         # location is None for parts whose location is unknown.
         self._within: dict[tuple[bytes, Location | None], set[Slot]] = {}
         # Keys with differences from which later rows remove items.
@@ -340,7 +340,7 @@ class Differences:
             self._candidates[before.slot] = after
 
     def forget_missing(self, key: bytes) -> None:
-        """Forget the missing items of a key that may have expired before a later row created it."""
+        """Forget a key's missing items: the key may have expired, and a later row creates it."""
         for slot in [*self._missing_by_key.get(key, ())]:
             self._drop(slot)
 
@@ -368,10 +368,10 @@ class Differences:
                 del sets[of]
 
     def candidates(self) -> list[Candidate]:
-        """Return all differences, and keys with too many items, in the order of the source.
+        """Return all differences and the keys with too many items, in the order of the source.
 
         A missing time to live is dropped if later rows remove items of the key, since removing the
-        last item deletes the key. It is kept if other items of the key are missing.
+        last item deletes the key, unless other items of the key are missing.
         """
         for key in self._keys_with_removals - missing_items(self):
             found = self._candidates.get((key, "time", None))
@@ -387,11 +387,11 @@ class Differences:
 
 
 def apply_write(before: Candidate, location: Location, part: bytes) -> Candidate | None:
-    """Apply a later row's write of a part to a document that differs.
+    """Apply a later row's write of a part to the candidate of a document.
 
     Returns:
-        The candidate after the write; None if only the written part may differ, since that part has
-        a separate candidate.
+        The candidate after the write; None if only the written part may still differ, since the
+        part has its own candidate.
 
     Raises:
         ValueError: the effect of the write is unknown.
@@ -411,22 +411,22 @@ def apply_write(before: Candidate, location: Location, part: bytes) -> Candidate
 
 
 def missing_items(candidates: Iterable[Candidate]) -> set[bytes]:
-    """Return the keys of which a value is missing, other than the time to live."""
+    """Return the keys with a missing value, apart from missing times to live."""
     return {each.key for each in candidates if each.kind == "missing" and each.group != "time"}
 
 
 def apply_recheck(first: list[Candidate], second: list[Candidate]) -> tuple[list[Candidate], int]:
-    """Compare differences with the result of their recheck.
+    """Apply the results of a recheck to differences.
 
     Args:
-        first: the differences.
-        second: the remaining differences; their rows are indexes in ``first``.
+        first: the differences before the recheck.
+        second: the differences found by the recheck; their rows are indexes in ``first``.
 
     Returns:
-        The remaining differences, and the number of values that no longer differ.
+        (the remaining differences, the number of values that no longer differ).
     """
     left = {each.row: each for each in second}
-    # Items that have appeared since the items of their key were counted.
+    # By key: the number of items that were missing when the items were counted, but exist now.
     appeared = Counter(
         each.key for at, each in enumerate(first)
         if each.kind == "missing" and each.group in COUNTED
@@ -446,7 +446,7 @@ def apply_recheck(first: list[Candidate], second: list[Candidate]) -> tuple[list
             changed = not same or before.kind != now.kind
         after = replace(before, kind=now.kind, found=now.found, size=now.size, changed=changed)
         remaining.append(after)
-    # Candidates for which the first comparison was inconclusive.
+    # The first comparison of these candidates was inconclusive.
     unknown = sum(each.patched == b"" for at, each in enumerate(first) if at not in left)
     return remaining, len(first) - len(remaining) - unknown
 
@@ -454,8 +454,8 @@ def apply_recheck(first: list[Candidate], second: list[Candidate]) -> tuple[list
 def repairable(differing: Sequence[Candidate]) -> list[Candidate]:
     """Return the differences that can be repaired and do not depend on unrepairable differences.
 
-    If a difference can't be repaired, such as a key of the wrong type, all differences of the same
-    key are omitted, and all differences of later commands of the same row.
+    If a difference can't be repaired, for example because its key has the wrong type, two sets of
+    differences are omitted: of its key, and of later commands of its row.
 
     Args:
         differing: the differences, in the order of the source.
@@ -473,7 +473,7 @@ def repairable(differing: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _is_repairable(each: Candidate) -> bool:
-    """Return whether a difference can be repaired by a command, or needs no repair."""
-    if each.group == "count":  # not a value of the source
+    """Return whether a command can repair a difference, or no repair is needed."""
+    if each.group == "count":  # a number of items is not a value of the source
         return True
     return each.repair_command() is not None and (each.kind != "type" or each.group == "value")

@@ -36,7 +36,7 @@ cdef class OverwriteTracker:
     cdef Numbers keys
     # By key and item: 1 if the item was found.
     cdef Numbers present
-    # By key: 1 if the key, including items written later, may have expired.
+    # By key: 1 if the key may have expired, with the items that later rows write.
     cdef Numbers expired
     cdef list found             # hashes of the found items of the last read
     cdef int add_key(self, const char *key, Py_ssize_t size) except -1

@@ -24,7 +24,7 @@ from .write_command cimport (
 )
 
 cdef enum:
-    # Bits of the filter that recognises most keys without differences.
+    # Bits of the filter, which recognises most keys that have no differences.
     FILTER_BITS = 4194304
     MIN_ROOM = 1024
 
@@ -160,7 +160,7 @@ cdef class OverwriteTracker:
         return 0
 
     cdef int expire(self, const char *key, Py_ssize_t size) except -1:
-        """Note that a key, including items written later, may have expired."""
+        """Note that a key may have expired, with the items that later rows write."""
         self.expired.find(hashed(key, size)).number = 1
         return self.add_key(key, size)
 
@@ -195,7 +195,7 @@ cdef class OverwriteTracker:
 
         Args:
             s: the last command on the key; ``found`` contains its items.
-            n: number of items that the key has in the server.
+            n: number of items of the key in the server.
             known: for a list, the number of its items in the source.
             row: row of the command.
         """
@@ -225,7 +225,7 @@ cdef class OverwriteTracker:
     cdef int set_count(
         self, bytes key, bytes verb, long long known, long long n, long long row
     ) except -1:
-        """Store a key if it has more items than the source; otherwise, forget the key."""
+        """Store a key in ``counts`` if it has more items than the source has; else remove it."""
         if n > known:
             self.differences.counts[key] = verb, known, row
             self.add_key(key, len(key))

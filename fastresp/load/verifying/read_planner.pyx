@@ -89,8 +89,8 @@ cdef class ReadPlanner:
     Attributes:
         over_keys: whether one command may read several keys.
         recheck: as passed.
-        error: the error for a source command that can't be verified; None if there is none. The
-            reads for all earlier commands are returned first.
+        error: the error for a command of the source that can't be verified; None if there is none.
+            ``plan_reads()`` still returns the reads for all earlier commands.
     """
 
     cdef object comparison
@@ -134,7 +134,7 @@ cdef class ReadPlanner:
         self.digits = 2
 
     def plan_reads(self, Chunk chunk not None):
-        """Return the reads for the commands of a chunk; None if no reads are needed."""
+        """Return a chunk with the reads for the commands of a chunk; None if none are needed."""
         cdef Cursor c
         cdef WriteCommand s
         cdef Py_ssize_t i
@@ -164,7 +164,7 @@ cdef class ReadPlanner:
         return self.out.take() if self.out.commands else None
 
     cdef bint is_moot(self, const WriteCommand *s, const Cursor *next, Chunk chunk) noexcept:
-        """Return whether a command needs no read: MULTI, EXEC, or DEL of a key written next."""
+        """Return whether a command needs no read: MULTI, EXEC, or DEL before a write to its key."""
         cdef WriteCommand after
         if s.form == NO_VALUE:
             return True
@@ -322,7 +322,7 @@ cdef class ReadPlanner:
         return 0
 
     cdef int put_path(self, WriteCommand *s) except -1:
-        """Add the path of a document, in the syntax for which a missing path is not an error."""
+        """Add a document's path with a leading $: then a missing path is not an error."""
         cdef WriteCommand items = s[0]
         cdef Item item
         cdef bytes path
@@ -357,7 +357,7 @@ cdef class ReadPlanner:
         return 0
 
     cdef int read_type(self, const Read *read) except -1:
-        """Read the type of a key once, to report a wrong type."""
+        """Add a read of the key's type, if there was none, to report a wrong type."""
         cdef Entry *entry = self.typed.find(hashed(self.key, self.key_size))
         if entry.number:
             return 0
@@ -366,7 +366,7 @@ cdef class ReadPlanner:
         return self.put_read(b"TYPE", self.key, self.key_size)
 
     cdef int read_size(self, const Read *read, ValueForm form) except -1:
-        """Read the number of items of the key."""
+        """Add a read of the key's number of items."""
         cdef const char *name
         cdef long long number = 0
         cdef Py_ssize_t last = read.command + read.commands - 1
@@ -390,7 +390,7 @@ cdef class ReadPlanner:
         return self.put_read(name, key, key_size)
 
     cdef int read_each_key(self, WriteCommand *s, Py_ssize_t i) except -1:
-        """Read each key of MSET or DEL with a separate command."""
+        """Add a separate read for each key of MSET or DEL."""
         cdef WriteCommand items = s[0]
         cdef Item item
         cdef const char *name
@@ -403,7 +403,7 @@ cdef class ReadPlanner:
         return 0
 
     cdef int read_ttl(self, WriteCommand *s, Py_ssize_t i) except -1:
-        """Read the time to live of a command's key."""
+        """Add a read of the time to live of a command's key."""
         cdef Read *read = self.plan.add(NUMBER, TTL, i)
         read.items = 0
         return self.put_read(

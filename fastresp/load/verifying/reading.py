@@ -1,6 +1,6 @@
 """The connections and the chunks of a verification and of its repairs.
 
-A read is a command that reads values of the source back from the server.
+A read is a command whose reply has the values that commands of the source have written.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ __all__ = [
     "repair_core",
 ]
 
-# Maximum bytes of the chunks of the source that are kept until their replies arrive.
+# Maximum bytes of the source's chunks that are kept until the replies to their reads arrive.
 MAX_WAITING_BYTES = 16 << 20
-# The connections only read; in a cluster, from all primaries. The user may lack permission for
-# MGET.
+# For connections that only read; in a cluster, from all primaries. MGET is optional, since the user
+# may lack permission for it.
 READING = Requirements(
     reading=True, nodes=True, optional_commands=lambda _: [(b"MGET", b"fastresp")]
 )
@@ -66,14 +66,15 @@ class ReadEncoder:
         """Encode rows until a chunk is ready; return False at the end of the source.
 
         Raises:
-            EncodeError: a row can't be encoded, or a command of the last chunk can't be verified.
+            EncodeError: a row can't be encoded, or a command of the previous chunk can't be
+                verified.
         """
         if self._planner.error is not None:
             raise self._planner.error
         return self._encoder.fill(source)
 
     def take(self) -> Chunk | None:
-        """Return the reads for the rows encoded since the last call; None if there are no reads."""
+        """Return the reads for the rows encoded since the last call; None if no read is needed."""
         chunk = self._encoder.take() if self._planner.error is None else None
         return None if chunk is None else self._planner.plan_reads(chunk)
 
@@ -125,7 +126,7 @@ class VerifyCore(ReplyCore):
         """Acknowledge the replies that were compared.
 
         Raises:
-            CommandError: an error reply, unless it says that a key has the wrong type.
+            CommandError: a read was refused, but not because a key has the wrong type.
         """
         comparison, sent = self.comparison, self.window.sent
         stream = self.stream
@@ -157,7 +158,7 @@ class VerifyCluster(RawCluster):
     def __init__(self, core: VerifyCore, *others: Any, follows: bool) -> None:
         self._comparison = core.comparison
         self._show = core.show
-        super().__init__(core, *others, follows=True)  # also the commands of transactions
+        super().__init__(core, *others, follows=True)  # even for commands of transactions
 
     @property
     def has_room(self) -> bool:
@@ -196,7 +197,7 @@ def compare_core(core: VerifyCore, chunks: Chunks) -> Generator[Step | Emit, Any
         if failure is not None:
             raise failure
     finally:
-        failure = None  # its traceback refers to this frame, and thus to the data
+        failure = None  # its traceback would keep this frame, and so the data, in memory
 
 
 def repair_core(
@@ -208,8 +209,8 @@ def repair_core(
 ) -> Steps[Report]:
     """Send a command for each difference that can be repaired (core).
 
-    Each command writes only the value of the last row that sets it. Whole rows would also write
-    values that later rows overwrite.
+    Each command writes one value, from the last row that sets the value. Repeating whole rows would
+    also write values that later rows overwrite.
 
     Raises:
         TransportError, TransportTimeout: the server can't be used, or the connection was lost.

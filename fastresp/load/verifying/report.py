@@ -1,4 +1,4 @@
-"""The result of a verification: differences, also as JSON Lines, and an estimate from a sample."""
+"""The result of a verification: differences, JSON Lines of them, an estimate from a sample."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
     "max_share",
 ]
 
-# Maximum differences kept in the report; all are counted.
+# Maximum number of differences kept in the report; further differences are only counted.
 DIFFERENCES_KEPT = 100
 # Maximum bytes of a value in a line of JSON.
 SHOWN_BYTES = 4096
@@ -60,18 +60,18 @@ class Difference:
             path in a document; None for a string, a time to live, or a number of items.
         kind: ``"missing"``; ``"value"``: a different value, score or document; ``"type"``: the key
             has the wrong type; ``"ttl"``: a different time to live; ``"extra"``: a value that the
-            source removes, a list item that is not in the source or, with ``exact``, a field or
+            source removes, a list item that is not in the source, or with ``exact``, a field or
             member that is not in the source.
         wanted: the value in the source, as bytes. A time to live is in milliseconds: from now, or
-            since 1970 if the source sets an absolute time. For a number of items: the number of the
-            source's items that the server has. None if the value must not exist.
-        found: the value in the server, in the same form; at most the first 65,536 bytes. If the key
-            has the wrong type: that type, such as ``b"list"``.
-        found_bytes: the size of the found value in bytes.
+            since 1970 if the source sets an absolute time. For a number of items: how many of the
+            source's items the server has. None if the value must not exist.
+        found: the value in the server, in the same form as ``wanted``; at most the first 65,536
+            bytes. If the key has the wrong type: this type, such as ``b"list"``.
+        found_bytes: the size of the whole value in the server, in bytes.
         changed: whether another client changed the found value before the recheck.
         repaired: whether ``repair`` has corrected the value.
         file: the path of the row's file; None if the source is not files.
-        row_in_file: the row's index in its file, counted from 0; None if the source is not files.
+        row_in_file: the row's index in its file, counted from 0; None as for ``file``.
         line: the physical line in which the row begins, counted from 1; None if the source is not a
             text file, or if the file has changed since.
     """
@@ -92,8 +92,8 @@ class Difference:
     def as_json(self) -> dict[str, Any]:
         """Return the difference as a dict for JSON.
 
-        A value that is not UTF-8 is an object such as ``{"base64": "/w=="}``. A longer value is cut
-        after 4,096 bytes, and ``wanted_bytes`` or ``found_bytes`` is the original size.
+        A value that is not UTF-8 is an object such as ``{"base64": "/w=="}``. A value is cut after
+        4,096 bytes; ``wanted_bytes`` or ``found_bytes`` is then its original size.
         """
         line: dict[str, Any] = {
             "row": self.row,
@@ -122,7 +122,7 @@ def _for_json(text: bytes | int | None) -> object:
         return text[:SHOWN_BYTES].decode()
     except UnicodeDecodeError as error:
         if len(text) > SHOWN_BYTES and error.reason == "unexpected end of data":
-            return text[: error.start].decode()  # cut within a character
+            return text[: error.start].decode()  # SHOWN_BYTES ends within a character
         return {"base64": base64.b64encode(text[:SHOWN_BYTES]).decode()}
 
 
@@ -132,21 +132,20 @@ class VerifyReport(Displayed):
 
     Attributes:
         rows: number of rows of the source.
-        rows_compared: number of compared rows: all rows, or the sample.
+        rows_compared: number of compared rows: all rows, or the rows of the sample.
         values: number of compared values: strings, fields, members, items, times to live.
         differing: number of values that differ.
-        rows_differing: number of rows with values that differ.
+        rows_differing: number of rows with at least one value that differs.
         by_kind: number of differences of each kind, such as ``{"missing": 5}``; see Difference.
         differences: the first 100 differences.
-        written_meanwhile: number of values that differed in the first comparison, but not in the
-            recheck.
+        written_meanwhile: number of values that differed at first, but not in the recheck.
         repaired: number of differences that ``repair`` has corrected.
         unrepaired: number of differences that ``repair`` could not correct; None if ``repair`` was
             not given or did not complete.
         repair_errors: number of error replies to repairs by code, such as ``{"NOPERM": 5}``.
         sample: the requested share of rows; None for all rows.
-        at_most: with a sample, the maximum share of all rows that differ, with 95% confidence;
-            None if the sample was not compared completely.
+        at_most: with a sample, an upper limit of the share of all rows that differ, with 95%
+            confidence; None if the sample was not compared completely.
         stopped: why the comparison is incomplete; empty if all values were compared.
         seconds: wall time in seconds.
     """
@@ -171,7 +170,7 @@ class VerifyReport(Displayed):
 
     @property
     def same(self) -> bool:
-        """Whether values were compared, and no differences remain."""
+        """Whether all values were compared, and no differences remain; False for no rows."""
         return self.differing == self.repaired and not self.stopped and self.rows_compared > 0
 
     @property
@@ -236,7 +235,7 @@ class VerifyReport(Displayed):
         return f"{counted(self.differing, 'value')} of {of} {verb}"
 
     def first(self, difference: Difference) -> str:
-        """Describe where the first difference of a kind is."""
+        """Return the location of the first difference of a kind, for the report's text."""
         return _location(difference)
 
     def _repairs(self) -> str:
@@ -269,7 +268,7 @@ DifferenceTarget: TypeAlias = str | os.PathLike[str] | Callable[[Difference], ob
 
 @contextmanager
 def difference_writer(target: DifferenceTarget) -> Iterator[Callable[[Difference], object]]:
-    """Yield a function that writes a difference to a new file, or passes it to a callable.
+    """Yield a function that writes each difference to a new file, or passes it to a callable.
 
     Raises:
         TypeError: the target is not a path, a callable or None.
@@ -307,9 +306,9 @@ def difference_line(difference: Difference) -> str:
 
 
 def max_share(differing: int, compared: int, rows: int, confidence: float = CONFIDENCE) -> float:
-    """Return the upper confidence limit of the share of rows that differ.
+    """Return the upper confidence limit of the share of the source's rows that differ.
 
-    The limit is at most the share that would result if all rows outside the sample differed.
+    The limit is at most the share that differs if all rows outside the sample differ.
 
     Args:
         differing: number of rows of the sample that differ.
@@ -322,7 +321,7 @@ def max_share(differing: int, compared: int, rows: int, confidence: float = CONF
 
 
 def binomial_limit(differing: int, compared: int, confidence: float) -> float:
-    """Return the upper limit of the share for a sample from infinitely many rows.
+    """Return the upper limit of the share that differs, for a sample of infinitely many rows.
 
     The limit is exact if the rows are chosen independently. Source: Clopper and Pearson, "The Use
     of Confidence or Fiducial Limits Illustrated in the Case of the Binomial", Biometrika 26 (1934).

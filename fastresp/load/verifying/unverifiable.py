@@ -34,12 +34,12 @@ REPAIRED_LIST = (
     "can't be repaired: its items would be duplicated; delete the lists that differ, and load them "
     "again"
 )
-# Positions of options; a placeholder there could be any option.
+# Positions where an option may be, by command; a placeholder there could be any option.
 OPTIONS = {b"SET": slice(3, None), b"ZADD": slice(2, 3)}
 
 
 def refusal(reason: str, command: bytes, row: int, place: int) -> EncodeError:
-    """Return the error for a command of a row."""
+    """Return the error for command number ``place`` of a row."""
     message = f"row {row:,}, command {place:,}: {shown_command(command)} {reason}"
     return EncodeError(message, command=place, row=row)
 
@@ -59,7 +59,7 @@ def check_names(names: list[str] | None, template: Template | None) -> None:
 
 
 def check_template(template: Template | None) -> None:
-    """Refuse a template with a command that can't be verified, whatever the row.
+    """Refuse a template with a command that can't be verified for any row.
 
     Raises:
         TemplateError: a command has an option such as NX, or sets a time to live before its key

@@ -121,10 +121,10 @@ def verify(
     Pass the source and the template of a load. Each command is converted to a read of its values:
     HSET to HMGET, SET to GET, SADD to SMISMEMBER, ZADD to ZMSCORE, RPUSH to LRANGE, JSON.SET to
     JSON.GET. Nothing is written without ``repair``, and any tool may have loaded the data. The
-    server may be a replica, or any node of a cluster: all primaries of the cluster are read.
+    server may be a replica, or any node of a cluster, whose primaries are all read.
 
-    Only the last write to a value is compared. Differences are rechecked at the end; values that
-    another client wrote before the recheck are counted separately.
+    Only the last write to a value is compared. Differences are rechecked at the end; values that no
+    longer differ, because another client wrote meanwhile, are counted separately.
 
     Args:
         data, template, server, nulls, timeout, default: as for ``mass_insert``. The outcome of each
@@ -140,24 +140,25 @@ def verify(
         differences: where to write differences at the end: the path of a JSON Lines file, or a
             callable that receives each Difference.
         repair: rewrite the values that differ, delete values that the source deletes, and recheck
-            both. Refused for RPUSH and LPUSH, which would duplicate items. Not repaired:
-            extra values that only ``exact`` finds; keys of the wrong type, such as a string instead
-            of a hash, and their times to live; and later commands of a row with such a key.
-        max_differences: stop comparing after this many differences; each needs about 1 kB of
-            memory plus its texts. A value that a later row overwrites counts until that row is
-            reached, so a source that writes many keys repeatedly may need a higher limit.
-        since: when the load began, in seconds since 1970, as returned by ``time.time()``. Keys may
-            then have expired, and a time to live must not be shorter than the source's time to live
-            minus the time since the load began. By default, a time to live may be shorter, but not
-            longer than the source's.
+            both. Refused for RPUSH and LPUSH, which would duplicate items. Not repaired: extra
+            values that only ``exact`` finds; keys of the wrong type, such as a string instead of a
+            hash, and their times to live; the later commands of a row that writes such a key.
+        max_differences: stop comparing after this number of differences; each needs about 1 kB of
+            memory, plus the sizes of its key and values. If a later row overwrites a value, its
+            difference counts until that row is compared, so a source that writes many keys
+            repeatedly may need a higher limit.
+        since: when the load began, in seconds since 1970, as returned by ``time.time()``. With
+            ``since``, keys may have expired, and a time to live must not be shorter than the
+            source's minus the time since the load began. By default, a time to live may be shorter
+            than the source's, but not longer.
         progress: True for a progress bar on the terminal, or a callable that receives the live
             VerifyReport.
-        max_reply_bytes: maximum bytes of a reply, which has up to 1,000 values; a larger reply ends
-            the comparison with an error. None for 512 MiB.
+        max_reply_bytes: maximum bytes of a reply, which has up to 1,000 values; a larger reply is
+            an error. None for 512 MiB.
 
     Returns:
-        The report: rows, values, differences of each kind; its ``same`` is True if no differences
-        remain.
+        The report, with counts of rows, values, and differences by kind; its ``same`` is True if no
+        differences remain.
 
     Raises:
         EncodeError, TemplateError: as in ``mass_insert``, or a command can't be verified.
@@ -167,13 +168,13 @@ def verify(
         TransportError, TransportTimeout: as in ``mass_insert``.
         OSError: the differences file exists, or can't be written.
 
-        An exception during the comparison, or while the differences are written, has the report as
-        its ``report`` attribute.
+        The ``report`` attribute of an exception that is raised during the comparison, or while the
+        differences are written, is the incomplete report.
 
     Each list needs 32 bytes of memory to count its items, and about 300 more until its last row;
-    each expired key needs 32 bytes. There are two limits. If rows remove all items of a key, so
-    that the key loses its time to live, and later rows add items, a difference is reported. After a
-    JSON.SET with a path that may match several parts, the rest of the document is not compared;
+    each expired key needs 32 bytes. There are two limitations. If rows remove all items of a key,
+    so that the key loses its time to live, and later rows add items, a difference is reported. If
+    a JSON.SET has a path that may match several parts, the rest of the document is not compared;
     ``stopped`` then says so.
     """
     options = VerifyOptions(**arguments_of(VerifyOptions, locals()))
@@ -211,7 +212,7 @@ def verify_core(chunks: ReadChunks, options: VerifyOptions) -> Generator[Any, An
 
 
 def check_source(chunks: ReadChunks, options: VerifyOptions) -> None:
-    """Refuse commands that can't be verified or repaired, if known in advance.
+    """Refuse commands that can't be verified or repaired, if they are known in advance.
 
     Raises:
         TemplateError, EncodeError: a command can't be verified.
@@ -235,8 +236,8 @@ class Verification:
     def __init__(self, chunks: ReadChunks, options: VerifyOptions) -> None:
         self.options = options
         self.report = VerifyReport(sample=options.share)
-        # What remains undone if an error occurs now.
-        self._undone = "not all rows were compared, and no differences rechecked"
+        # What was not done if an error occurs now; the report's ``stopped``.
+        self._undone = "not all rows were compared, and no differences were rechecked"
         self._chunks = chunks
         self._server = Server(options.server, READING)
         self._found = Differences(options.max_differences)
@@ -298,7 +299,7 @@ class Verification:
         self._differing, self.report.written_meanwhile = apply_recheck(first, second)
 
     def _recheck(self, some: Sequence[Candidate]) -> Generator[Step | Emit, Any, list[Candidate]]:
-        """Compare values one by one; the rows of the differences are indexes in ``some``."""
+        """Compare values again; return the differences, whose rows are indexes in ``some``."""
         differences = Differences(len(some) + 1, sys.maxsize)
         if some:
             comparison = self._new_comparison(differences, recheck=True)
@@ -310,7 +311,7 @@ class Verification:
     def _repair(self) -> VerifySteps:
         """Rewrite the values that differ, and recheck them.
 
-        Then repair the times to live of keys and rows that have no other differences left.
+        Then repair times to live, if no other differences of their key and row remain.
         """
         options, some = self.options, self._differing
         left = set(range(len(some)))
@@ -359,7 +360,7 @@ class Verification:
         elif found.omitted_keys:
             message = f"{found.omitted_keys:,} more keys have items that the source does not name "
             report.stopped = Message(f"{message}(a larger ", limit, " reports more)")
-        # Omitted values would bias the sample.
+        # Values that were not compared would bias the sample.
         if report.sample is not None and report.rows and not report.stopped:
             report.at_most = max_share(len(rows), report.rows_compared, report.rows)
 

@@ -53,7 +53,7 @@ cdef struct LastVerb:
     const Verb *verb
 
 
-# A parsed command, whose texts stay in the chunk.
+# A parsed command; its pointers refer to the chunk.
 cdef struct WriteCommand:
     ValueForm form
     Clock clock

@@ -48,7 +48,7 @@ cdef Verb[VERBS_SIZE] VERBS = [
     Verb(b"LLEN", 4, COUNT, UNTIMED, True),
 ]
 
-# Names in capitals, without the commands that occur only in a recheck.
+# Names in capitals, without the commands that are used only in a recheck.
 NAMES = frozenset(
     VERBS[i].name.decode() for i in range(VERBS_SIZE) if not VERBS[i].recheck_only
 )
@@ -103,7 +103,7 @@ cdef bint parse_ttl(WriteCommand *s, const char *text, long long size, Clock clo
 
 
 cdef bint parse_set_options(WriteCommand *s, Walk walk, long long words) noexcept nogil:
-    """Parse the options of SET; return False if the outcome depends on more than the arguments."""
+    """Parse the options of SET; return False if the outcome depends on more than its arguments."""
     cdef const char *text
     cdef long long size
     cdef Clock clock
