@@ -394,11 +394,11 @@ def test_commands_that_do_not_write_or_are_unknown(
     source, _, copied = two
     options = CopyOptions(server=copied)
     stream = ReplicaStream(Server(source.url), 5)
-    applied = Following(stream, options, fastresp.Report("socket"), None, 0, None)
+    applied = Following(stream, options, fastresp.Report("socket"), 0, None)
     with pytest.raises(fastresp.SourceError, match=f"the source ran {name} before"):
         applied._commands_of(name.encode(), [name.encode(), b"x"])
     assert applied._commands_of(b"SET", [b"SET", b"a", b"1"]) == [[b"SET", b"a", b"1"]]
-    unknown = Following(stream, options, fastresp.Report("socket"), None, -1, None)
+    unknown = Following(stream, options, fastresp.Report("socket"), -1, None)
     with pytest.raises(fastresp.SourceError, match="ran SET in an unknown database"):
         unknown._commands_of(b"SET", [b"SET", b"a", b"1"])
 
@@ -412,8 +412,8 @@ def test_keys_of_other_databases_are_said(
     with caplog.at_level(logging.WARNING, "fastresp"):
         fastresp.copy(source.url, copied, from_replica=True)
     assert [each.getMessage() for each in caplog.records if each.msg != EXPIRING] == [
-        f"{source.socket}: 2 keys of other databases not copied; to copy another database, pass "
-        "db=N (--db N)"
+        f"snapshot of {source.socket}: skipped 2 keys of databases other than 0; to copy another "
+        "database, pass db=N (--db N)"
     ]
 
 

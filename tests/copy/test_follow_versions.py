@@ -196,7 +196,7 @@ def test_a_server_that_sends_other_arguments(server: LocalServer) -> None:
     """They are refused, whatever a source sends."""
     applied = Following(
         ReplicaStream(Server(server.url), 5), CopyOptions(server=server.url),
-        fastresp.Report("socket"), None, 0, None,
+        fastresp.Report("socket"), 0, None,
     )  # fmt: skip
     for text in ("RESTORE a 0", "MSETEX x a b", "HSETEX a b c", "MOVE a x",
                  "COPY a b DB", "SWAPDB a b", "RESTORE a 0 xyz"):  # fmt: skip
@@ -217,7 +217,7 @@ def test_a_server_that_sends_no_commands(client: redis.Redis, sent: bytes) -> No
     stream = ReplicaStream(Server(client), 5)
     stream.commands.write(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n" + sent)
     options = CopyOptions(server=client)
-    applied = Following(stream, options, fastresp.Report("socket"), None, 0, None)
+    applied = Following(stream, options, fastresp.Report("socket"), 0, None)
     with pytest.raises(fastresp.SourceError, match="the source"):
         applied.run()
     # No place is passed that the target does not have.

@@ -19,7 +19,7 @@ from ...outcome.messages import Hint, Message
 from ...server.forks import on_fork
 from ...server.reply_parser import pairs_of, texts_of, unexpected
 from ...server.settings import Server
-from .links import Link, Links, check_name, may_lack_rows, name_of, response_error
+from .links import Link, Links, check_name, name_of, possible_later, response_error
 from .markers import Markers, may_fence
 
 __all__ = ["Description", "StoredProgress"]
@@ -237,7 +237,7 @@ class Description:
         self._links = self.markers.links = links
         for link in links.all:
             if link.run not in self._runs:
-                raise may_lack_rows(
+                raise possible_later(
                     f"the node at {link.server} has become a primary since the load began, or was "
                     f"restarted, and may lack rows; resume checkpoint {self.name!r}"
                 )

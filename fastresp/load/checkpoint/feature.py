@@ -100,7 +100,11 @@ class CheckpointFeature(Feature):
         )  # fmt: skip
         load.resume_at(start, self._row_known)
         if done.ended:
-            return self._report_of_ended(start)
+            report = Report("socket")
+            start.note_in(report)
+            ended = datetime.fromtimestamp(int(done.ended), UTC)
+            report.ended_before = f"{ended:%Y-%m-%d %H:%M} UTC"
+            return report
         if self._batched:
             fenced = checkpoint.fenced
             merged = {"max_merged": MERGED_ITEMS} if fenced else {}
@@ -148,14 +152,6 @@ class CheckpointFeature(Feature):
             return partial(has_run, checkpoint.markers, self._done.ran)
         rows = self._done.rows
         return lambda fields: int(fields["row"]) < rows
-
-    def _report_of_ended(self, start: ResumePoint) -> Report:
-        """Return the report of a load whose whole source was loaded earlier."""
-        ended = datetime.fromtimestamp(int(self._done.ended), UTC)
-        report = Report("socket")
-        start.note_in(report)
-        report.ended_before = f"{ended:%Y-%m-%d %H:%M} UTC"
-        return report
 
     def connected(self, load: Load) -> Steps[None]:
         """Store the CLIENT IDs of the load's connections in the server, before anything is sent.
@@ -261,7 +257,7 @@ class CheckpointFeature(Feature):
             raise explained from error
 
     def _failed(self) -> int:
-        """Return the number of failed commands of all loads of the checkpoint."""
+        """Return the number of failed commands of all loads with the checkpoint."""
         now = 0 if self._transport is None else self._transport.report.failed
         return self._done.failed + now
 

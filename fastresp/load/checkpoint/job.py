@@ -6,7 +6,6 @@ A stream is a sequence of jobs, which are called its epochs.
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -242,20 +241,19 @@ class Job:
         """
         self.begin()
         outcome = self.outcome_of(task)
-        rows = max(self._ran(task)) if outcome is None else outcome.rows
+        if outcome is None:
+            checkpoint = self._checkpoint_of(task)
+            try:
+                rows = max(checkpoint.ran())
+            finally:
+                checkpoint.close()
+        else:
+            rows = outcome.rows
         if rows:
             raise CheckpointError(
                 f"task {task} has no rows now, and {rows:,} were loaded before: it has other rows "
                 "(use another name for another job)"
             )
-
-    def _ran(self, task: str) -> array[int]:
-        """Return for each marker of a task how many rows have run."""
-        checkpoint = self._checkpoint_of(task)
-        try:
-            return checkpoint.ran()
-        finally:
-            checkpoint.close()
 
     def _with_each(
         self, tasks: Iterable[str], act: Callable[[str, StoredCheckpoint], object]

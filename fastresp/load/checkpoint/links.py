@@ -38,11 +38,6 @@ CONFIRMED_MS = 200
 PORTION = 2000
 
 
-def may_lack_rows(words: str) -> CheckpointError:
-    """Return the error for a server that was restarted or replaced."""
-    return possible_later(words)
-
-
 def possible_later(words: str | Message) -> CheckpointError:
     """Return an error with ``again`` set: the load can be resumed later."""
     error = CheckpointError(words)
@@ -235,7 +230,8 @@ class Links:
         try:
             for node, connection in opened:
                 with node.explained():
-                    self.all.append(Link(node, connection, self._address(node), name))
+                    address = "" if self.topology is None else address_of(node)
+                    self.all.append(Link(node, connection, address, name))
         except BaseException:
             for _, connection in opened:
                 connection.disconnect()
@@ -243,7 +239,8 @@ class Links:
         self.home = self._home_of(key)
 
     def _home_of(self, key: bytes) -> Link:
-        return self.all[0] if self.topology is None else self.link_of(slot_of(key))
+        slot = Rules().slot(pack("GET", key))
+        return self.all[0] if self.topology is None else self.link_of(slot)
 
     def at_home_of(self, key: bytes) -> Links:
         """Return Links that share these connections; their ``home`` is the node of ``key``.
@@ -254,9 +251,6 @@ class Links:
         other.home = self._home_of(key)
         other._shared = True
         return other
-
-    def _address(self, server: Server) -> str:
-        return "" if self.topology is None else address_of(server)
 
     def link_of(self, slot: int) -> Link:
         """Return the connection to the owner of a slot.
@@ -291,7 +285,7 @@ class Links:
                     link.server, link.server.connect(self._timeout), link.address, self.name
                 )
             if again.run != link.run:
-                raise may_lack_rows(f"the server at {link.server} was restarted; resume the load")
+                raise possible_later(f"the server at {link.server} was restarted; resume the load")
             self.all[at] = again
             if self.home is link:
                 self.home = again
@@ -310,7 +304,7 @@ class Links:
             with link.explained():
                 elsewhere = [number for number in numbers if link.lives([number]) is False]
             if elsewhere:
-                raise may_lack_rows(f"the server at {link.server} was replaced; resume the load")
+                raise possible_later(f"the server at {link.server} was replaced; resume the load")
 
     def clients(self, connections: Iterable[tuple[str, int]]) -> str:
         """Return the connections of the load and of the checkpoint, as JSON.
@@ -324,7 +318,7 @@ class Links:
         numbers = {link.address: [link.number] for link in self.all}
         for address, number in connections:
             if address not in numbers:
-                raise may_lack_rows(
+                raise possible_later(
                     f"the node at {address} has just become a primary; resume the load"
                 )
             numbers[address].append(number)
@@ -367,11 +361,6 @@ class Links:
 def address_of(server: Server) -> str:
     """Return the host and port of a node, such as ``"10.0.0.1:6379"``."""
     return f"{server.settings.get('host')}:{server.settings.get('port')}"
-
-
-def slot_of(key: bytes) -> int:
-    """Return the slot of a key."""
-    return Rules().slot(pack("GET", key))
 
 
 def response_error() -> type[Exception]:

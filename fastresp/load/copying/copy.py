@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import os
 from asyncio import CancelledError
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from ...encode.payload.restorer import Restorer
 from ...outcome.messages import Hint, Message
 from ...outcome.report import Report
 from ...outcome.tracebacks import public
-from ...server.options import (
-    Checkpoint,
-    MaxErrors,
-    Progress,
-    RateLimit,
-    Rejects,
-)
+from ...server.options import Checkpoint, MaxErrors, Progress, RateLimit, Rejects
 from ...server.preflight import Requirements
 from ...server.settings import ServerLike, as_server
 from ...sources.chunks import Chunks
@@ -29,17 +22,17 @@ from ...transports.base import add_report
 from ...transports.driver import Blocking, Steps, run
 from ..load import Choose, Feature, Load
 from ..mass_insert import choose, loading
-from ..verifying.report import Difference, DifferenceTarget, difference_writer
+from ..verifying.report import DifferenceTarget, difference_writer
 from .changed_entries import ChangedEntries
 from .deleting import Delete, Deleting
-from .dry_run import PlannedCopy, plan_copy
+from .dry_run import plan_copy
 from .following import Following, StoredFollowing
 from .in_parts import InParts
 from .options import CopyOptions
 from .replica_entries import ReplicaEntries
 from .server_entries import ServerEntries, databases_of, names_of
 from .snapshot_entries import SnapshotEntries, is_snapshot
-from .stored_copy import CopyCheckpoint, StoredCopy
+from .stored_copy import CopyCheckpoint
 from .verification import CopiedKeys, Sample, Verification
 
 __all__ = ["CopySource", "copy", "copying"]
@@ -82,7 +75,7 @@ class Copying(Feature):
 def copying(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[Report]:
     """Return the core of a copy; see ``Load.core()``."""
     if options.dry_run:
-        return planning(source, options)
+        return _planning(source, options)
     if options.verify:
         return _copy_and_verify(source, options, choose)
     entries = _entries(source, options)
@@ -108,9 +101,7 @@ def _copy_and_follow(
             report = yield from _copying(entries, options, choose)
             report.raise_for_errors()  # the target has no copy to keep up to date
             database = entries.database
-        following = yield Blocking(
-            partial(Following, stream, options, report, options.until_lag, database, stored)
-        )
+        following = yield Blocking(partial(Following, stream, options, report, database, stored))
         try:
             return (yield Blocking(following.run, following.stop))  # type: ignore[no-any-return]
         except CancelledError as cancellation:
@@ -129,9 +120,7 @@ def _check_other_server(entries: ReplicaEntries, options: CopyOptions) -> None:
 
 def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Report]:
     more: list[Feature] = []
-    in_parts = None
-    if isinstance(entries, ServerEntries):
-        in_parts = InParts(entries, options)
+    in_parts = InParts(entries, options) if isinstance(entries, ServerEntries) else None
     if options.delete:
         if not isinstance(entries, ServerEntries):
             text = " needs a server as the source, and SCAN"
@@ -145,17 +134,12 @@ def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Re
         if not isinstance(entries, ServerEntries):
             text = "a copy of a snapshot, or of changed keys, can't be resumed; leave out "
             raise ValueError(Message(text, Hint("checkpoint")))
-        chosen: dict[str, Any] = {
-            name: getattr(options, name) for name in ("match", "type", "rename")
-        }
-        chosen["db"] = entries.server.database  # the URL may select it
-        stored = StoredCopy(options.progress_kept, options.server, chosen, options.timeout)
-        more.append(CopyCheckpoint(entries, stored))
-    if in_parts is None:
-        return (yield from loading(chunks, choose, *more))
-    # The last feature finishes first: all keys are copied before the checkpoint is completed.
-    report = yield from loading(chunks, choose, *more, in_parts)
-    in_parts.check(report)
+        more.append(CopyCheckpoint(entries, options))
+    if in_parts is not None:
+        more.append(in_parts)  # last, so that it finishes before the checkpoint is completed
+    report = yield from loading(chunks, choose, *more)
+    if options.on_error != "collect":  # the load has not checked the errors of keys in parts
+        report.raise_for_errors()
     return report
 
 
@@ -173,69 +157,41 @@ def _entries(source: CopySource, options: CopyOptions) -> Entries:
 def _copy_and_verify(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[Report]:
     """Copy; then read the source again, and compare it with the target."""
     with difference_writer(options.differences) as write:
-        return (yield from _verified(source, options, choose, write))
+        entries, sample = _entries(source, options), Sample(options.share)
+        copied = CopiedKeys(options.share)
+        entries.note(copied.note)
+        report = yield from _copying(entries, options, choose)
+        if report.stopped:
+            return report
+        # A server is read with SCAN, even if its snapshot was copied.
+        entries = _entries(source, replace(options, from_replica=False))
+        if isinstance(entries, ServerEntries):
+            entries.choose(lambda key: sample.has(options.renamed(key)))
+        target = as_server(options.server, Requirements(reading=True, nodes=True))
 
+        def prepare() -> None:
+            entries.open()
+            entries.prepare(options.restorer(target.ask(options.timeout), entries.valkey))
 
-def _verified(
-    source: CopySource,
-    options: CopyOptions,
-    choose: Choose,
-    write: Callable[[Difference], object],
-) -> Steps[Report]:
-    entries, sample = _entries(source, options), Sample(options.share)
-    copied = CopiedKeys(options.share)
-    entries.note(copied.note)
-    report = yield from _copying(entries, options, choose)
-    if report.stopped:
-        return report
-    # A server is read with SCAN, even if its snapshot was copied.
-    entries = _entries(source, replace(options, from_replica=False))
-    if isinstance(entries, ServerEntries):
-        entries.choose(lambda key: sample.has(options.renamed(key)))
-    target = as_server(options.server, Requirements(reading=True, nodes=True))
-
-    def prepare() -> Restorer:
-        entries.open()
-        restorer = options.restorer(target.ask(options.timeout), entries.valkey)
-        entries.prepare(restorer)
-        return restorer
-
-    try:
-        verification = Verification(
-            entries, target, (yield Blocking(prepare)),
+        try:
+            yield Blocking(prepare)
             # A resumed copy does not know which values earlier runs have copied.
-            None if report.resumed_at else copied,
-            sample, options.original, options.timeout, write,
-        )  # fmt: skip
-        report.verification = yield from verification.run()
-    except BaseException as error:
-        error.report = report  # type: ignore[attr-defined]
-        raise
-    return report
+            known = None if report.resumed_at else copied
+            verification = Verification(entries, target, options, known, sample, write)
+            report.verification = yield from verification.run()
+        except BaseException as error:
+            error.report = report  # type: ignore[attr-defined]
+            raise
+        return report
 
 
-def planning(source: CopySource, options: CopyOptions) -> Steps[Report]:
+def _planning(source: CopySource, options: CopyOptions) -> Steps[Report]:
     """Return the core of a dry run: its report has only a ``plan``."""
     if isinstance(source, os.PathLike) or is_snapshot(source):
         text = " needs a server as the source; fastresp inspect shows what the file contains"
         raise ValueError(Message(Hint("dry_run", True), text))
-    names = (
-        "match",
-        "type",
-        "db",
-        "exists",
-        "from_replica",
-        "timeout",
-        "limit",
-        "restorer",
-        "renamed",
-    )
-    chosen = {name: getattr(options, name) for name in names}
-    plan = PlannedCopy(
-        source=source, target=options.server, check_same=options.check_same_database, **chosen
-    )
     report = Report("")
-    report.plan = yield Blocking(partial(plan_copy, plan))
+    report.plan = yield Blocking(partial(plan_copy, source, options))
     return report
 
 

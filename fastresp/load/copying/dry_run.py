@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,19 +13,20 @@ from ...outcome.errors import CommandError, SourceError, TransportError
 from ...outcome.messages import Hint, Message, message_of, shown_argument
 from ...outcome.report import Displayed, counted, size_text
 from ...replies.iter_replies import iter_replies
-from ...replies.key_pattern import KINDS, expiry_command
+from ...replies.key_pattern import expiry_command
 from ...replies.scan import SCAN_COUNT, Scan
 from ...server.answers import Answers
 from ...server.preflight import RESTORE, Requirements
 from ...server.reply_parser import parse_info
-from ...server.settings import Server, ServerLike
+from ...server.settings import Server, ServerLike, as_server
 from ...server.threads import in_parallel
 from ..dry_run import busy_keys, full
 from ..inquiry import Inquiry, inquire, merged
 from .by_value import LENGTHS, Values, only_dumped
+from .options import CopyOptions
 from .server_entries import ServerEntries, databases_of
 
-__all__ = ["CopyPlan", "PlannedCopy", "plan_copy"]
+__all__ = ["CopyPlan", "plan_copy"]
 
 SAMPLE_KEYS = 1_000
 # No more payloads are read after this number of bytes.
@@ -174,34 +174,9 @@ def _user(name: str | None) -> str:
     return f" for user {name}" if name else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedCopy:
-    """The copy that is planned; see ``copy()``.
-
-    Attributes:
-        restorer: returns the Restorer for the target's answers, and whether the source is Valkey.
-        renamed: returns the new name of a key.
-        check_same: called if source and target are the same database; raises ValueError if the
-            options do not allow this.
-    """
-
-    source: ServerLike
-    target: Any
-    match: str | None
-    type: str | None
-    db: int | None
-    exists: str
-    from_replica: bool
-    timeout: float | None
-    limit: int
-    restorer: Callable[[Answers, bool], Restorer]
-    renamed: Callable[[bytes], bytes]
-    check_same: Callable[[], object]
-
-
-def plan_copy(copy: PlannedCopy) -> CopyPlan:
+def plan_copy(source: ServerLike, options: CopyOptions) -> CopyPlan:
     """Read a sample of the source, and check it against the target; write nothing."""
-    planning = Planning(copy)
+    planning = Planning(source, options)
     try:
         planning.check_source()
         planning.check_target()
@@ -210,7 +185,7 @@ def plan_copy(copy: PlannedCopy) -> CopyPlan:
             planning.compare()
     except (SourceError, CommandError, TransportError) as error:
         planning.report.problems.append(message_of(error))
-    if not copy.from_replica:
+    if not options.from_replica:
         planning.report.notes.append(NO_SNAPSHOT)
     return planning.report
 
@@ -218,14 +193,14 @@ def plan_copy(copy: PlannedCopy) -> CopyPlan:
 class Planning:
     """Collects the contents of a CopyPlan."""
 
-    def __init__(self, copy: PlannedCopy) -> None:
+    def __init__(self, source: ServerLike, options: CopyOptions) -> None:
         self.report = CopyPlan()
-        self._copy = copy
+        self._options = options
         self._entries = ServerEntries(
-            copy.source, copy.match, copy.type, copy.timeout, copy.db, copy.limit
+            source, options.match, options.type, options.timeout, options.db, options.limit
         )
-        self._target = Server(copy.target, Requirements(nodes=True))
-        self._timeout = copy.timeout
+        self._target = as_server(options.server, Requirements(nodes=True))
+        self._timeout = options.timeout
         self._restorer: Restorer | None = None
         self._topology: Any = None
         self._keys: list[bytes] = []
@@ -256,18 +231,17 @@ class Planning:
         self._topology = answers.topology
         if self._entries.databases & databases_of(self._target, answers):
             try:
-                self._copy.check_same()
+                self._options.check_same_database()
             except ValueError as error:
                 report.problems.append(message_of(error))
-        self._restorer = self._copy.restorer(answers, self._entries.valkey)
+        self._restorer = self._options.restorer(answers, self._entries.valkey)
 
     def _find_keys(self, answers: Answers) -> None:
         """Choose the keys of the sample, and count or estimate all keys."""
         report, nodes = self.report, 1 if answers.topology is None else len(answers.topology.nodes)
         pages, found, empty = 0, list[bytes](), 0
-        kind = self._copy.type
-        kind = KINDS[kind].type if kind in KINDS else kind
-        scan = Scan(self._entries.server, self._timeout, self._copy.match or "*", kind)
+        match, kind = self._entries.match, self._entries.type
+        scan = Scan(self._entries.server, self._timeout, match or "*", kind)
         with closing(scan.pages()) as found_pages:
             for page in found_pages:
                 pages += 1
@@ -283,7 +257,7 @@ class Planning:
         if report.keys is None:
             total = self._total(answers)
             report.keys, report.keys_basis = total, "from DBSIZE"
-            if self._copy.match is not None or kind is not None:
+            if match is not None or kind is not None:
                 share = min(1.0, len(found) / (pages * SCAN_COUNT))
                 report.keys = round(total * share)
                 report.keys_basis = (
@@ -403,7 +377,7 @@ class Planning:
 
     def _ask_target(self) -> list[tuple[str, Inquiry, float]]:
         """Return for each primary of the target: its name, its answers, its share of the slots."""
-        commands = [(b"RESTORE", self._copy.renamed(key), b"0", b"") for key in self._keys]
+        commands = [(b"RESTORE", self._options.renamed(key), b"0", b"") for key in self._keys]
         server = self._target.requiring(nodes=False)
         servers, shares = [server], [1.0]
         if self._topology is not None:
@@ -421,7 +395,7 @@ class Planning:
         ]
 
     def _check_existing(self) -> None:
-        keys = list(map(self._copy.renamed, self._keys))
+        keys = list(map(self._options.renamed, self._keys))
         replies: Any = iter_replies(
             keys, "EXISTS {0}", server=self._target.requiring(reading=True),
             on_error="collect", timeout=self._timeout,
@@ -429,7 +403,7 @@ class Planning:
         pairs = zip(keys, replies, strict=True)
         existing = [shown_argument(key) for key, reply in pairs if reply == 1]
         self.report.existing = len(existing)
-        if existing and self._copy.exists == "error":
+        if existing and self._options.exists == "error":
             self.report.problems.append(busy_keys(existing, grouped=False))
 
     def _check_modules(self) -> None:

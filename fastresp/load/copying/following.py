@@ -70,7 +70,6 @@ class Following:
         stream: the connection to the source, whose snapshot was copied.
         options: the options of the copy; ``server`` is the target.
         report: the report of the snapshot's copy.
-        until_lag: end when the target is this number of bytes behind; None to follow until Ctrl-C.
         database: the database of the next command; -1 if it is unknown until the next SELECT.
         stored: stores the Place (replication ID and offset) in the target; None to store nothing.
 
@@ -83,13 +82,11 @@ class Following:
         stream: ReplicaStream,
         options: CopyOptions,
         report: Report,
-        until_lag: int | None,
         database: int,
         stored: StoredFollowing | None,
     ) -> None:
         self._stream = stream
         self._report = report
-        self._until_lag = until_lag
         self._progress = options.progress
         # The target differs after an error reply or a lost command, so either ends the copy.
         self._options = replace(
@@ -168,9 +165,9 @@ class Following:
         return self._with_lag(self._report)
 
     def _is_close_enough(self) -> bool:
-        asked = self._source.ask(self._offset)
+        asked, most = self._source.ask(self._offset), self._options.until_lag
         lag = self._source.lag(self._offset).bytes if asked else None
-        return lag is not None and self._until_lag is not None and lag <= self._until_lag
+        return lag is not None and most is not None and lag <= most
 
     def _with_lag(self, report: Report) -> Report:
         lag = self._source.lag(self._offset)

@@ -13,7 +13,7 @@ from typing import Any
 from ...encode.row_key import RowKeys
 from ...outcome.errors import CommandError, SourceError, TransportError
 from ...outcome.messages import Hint, Message, message_of, shown_argument
-from ...outcome.report import ERRORS_KEPT, LoadErrors, Report, counted
+from ...outcome.report import ERRORS_KEPT, Report, counted
 from ...replies.iter_replies import iter_replies
 from ...replies.large_keys import LargeKeyReader
 from ...resp.buffer import Chunk
@@ -26,11 +26,12 @@ from ...transports.error_policy import ErrorPolicy
 from ...transports.filters import confirmation_of
 from ...transports.sending import Pace
 from ..load import Feature, Load
-from .by_value import LENGTHS, Command, Digest, Extent, Found, ValueReader, digest_of
+from .by_value import LENGTHS, Command, Found
 from .options import CopyOptions
 from .server_entries import ServerEntries
+from .value_reader import Digest, Extent, ValueReader, digest_of, same_values
 
-__all__ = ["InParts", "same_values"]
+__all__ = ["InParts"]
 
 PREFIX = b"fastresp:copying:"
 COUNTERS = (
@@ -139,11 +140,6 @@ class InParts(Feature):
             example = next((each.text for each in own.errors if each.code == code), code)
             report.count_error(example, count)
 
-    def check(self, report: Report) -> None:
-        """Raise LoadErrors if a key failed and errors are not collected, as a load does."""
-        if self.report.failed and self._options.on_error != "collect":
-            raise LoadErrors(report)
-
     def _judge(self, load: Load) -> None:
         """Stop the load if its errors and the errors of keys in parts are too many in total."""
         own = self.report
@@ -172,9 +168,9 @@ class InParts(Feature):
 
     def _copied_keys(self, load: Load) -> Generator[bool, None, None]:
         """Copy the keys that were set aside; yield True between keys and about every SLICE_S."""
-        aside = self._entries.aside
+        aside, transport = self._entries.aside, load.transport
         try:
-            while aside and not (self._over or self._is_stopped(load)):
+            while aside and not (self._over or transport is None or transport.live_report.stopped):
                 yield from self._copied_key(aside.popleft())
                 self._judge(load)
                 yield True
@@ -183,9 +179,6 @@ class InParts(Feature):
         except BaseException:
             self._over = True
             raise
-
-    def _is_stopped(self, load: Load) -> bool:
-        return load.transport is None or bool(load.transport.live_report.stopped)
 
     def _copied_key(self, key: bytes) -> Generator[bool, None, None]:
         """Copy a key, unless it has disappeared, exists in the target, or is unchanged."""
@@ -199,13 +192,13 @@ class InParts(Feature):
         if self._reader is None:
             self._reader = self._new_reader(entries.server)
         found = self._reader.look(key)
-        if is_gone(found):
+        if found.is_gone:
             report.gone += 1
             return
         if options.exists != "replace" and self._keys.ask(to, "EXISTS", to) == 1:
             if entries.watched:
                 self._watch(found, to, digest_of(self._reader.parts(found, to)))
-            self._refused(to, BUSY)
+            self._count(to, BUSY)
             return
         if options.changed:
             if self._copied is None:
@@ -238,7 +231,7 @@ class InParts(Feature):
                 error = yield from self._sent(parts, to)
             except SourceError:
                 now = self._reader.look(found.key)
-                if now.kind == found.kind and not is_gone(now):
+                if now.kind == found.kind and not now.is_gone:
                     raise
                 before, error = None, ""
             if not error:
@@ -252,13 +245,8 @@ class InParts(Feature):
             report.gone += 1
             return
         report.in_parts += 1
-        if error:
-            self._refused(to, error)
-            return
-        report.rows += 1
-        report.commands += 1
-        report.replies += 1
-        if self._entries.watched:
+        self._count(to, error)
+        if not error and self._entries.watched:
             self._watch(found, to, parts.digest.value)
 
     def _sent(self, parts: Parts, to: bytes) -> Generator[bool, None, str]:
@@ -290,7 +278,7 @@ class InParts(Feature):
         """Look again at a key whose parts were read; return (key, GONE, CHANGED or "")."""
         assert self._reader is not None
         now = self._reader.look(found.key)
-        if is_gone(now):
+        if now.is_gone:
             return now, GONE
         if before is None or now.kind != found.kind:
             return now, CHANGED
@@ -318,23 +306,20 @@ class InParts(Feature):
             return GONE if expired else reply.text
         return BUSY if reply == 0 else ""
 
-    def _refused(self, key: bytes, text: str) -> None:
-        """Count a key that was not copied, since it exists in the target or because of an error."""
+    def _count(self, key: bytes, text: str) -> None:
+        """Count a key that was copied, if ``text`` is empty; otherwise, the text of an error."""
         report = self.report
         report.rows += 1
         report.commands += 1
         report.replies += 1
         if text == BUSY and self._options.exists == "skip":
             report.existing += 1
-            return
-        report.failed += 1
-        report.count_error(text)
-        if len(report.errors) < ERRORS_KEPT:
-            error = CommandError(
-                text, index=report.commands - 1, row=report.rows - 1,
-                row_key=self._names.of((b"RESTORE", key)),
-            )  # fmt: skip
-            report.errors.append(error)
+        elif text:
+            report.failed += 1
+            report.count_error(text)
+            if len(report.errors) < ERRORS_KEPT:
+                index, name = report.rows - 1, self._names.of((b"RESTORE", key))
+                report.errors.append(CommandError(text, index=index, row=index, row_key=name))
 
     def _run(self, key: bytes, commands: Iterator[Command]) -> Generator[Any, None, None]:
         """Run commands for a key in the target; yield their replies.
@@ -506,22 +491,3 @@ class Parts:
         if self._times or self._reader.dropped > self._dropped:
             return after.length <= max(before.length, self._added)
         return after.length == self._added
-
-
-def is_gone(found: Found) -> bool:
-    """Return whether a key does not exist or has expired."""
-    return found.kind == b"none" or 0 <= found.expiry <= time.time() * 1000
-
-
-def same_values(source: ValueReader, target: ValueReader, found: Found, to: bytes) -> bool:
-    """Return whether a key of the target has the value and the expiry of a key of the source.
-
-    Args:
-        source, target: readers of the two servers.
-        found: the key of the source.
-        to: the key of the target.
-    """
-    other = target.look(to)
-    if other.kind != found.kind or max(other.expiry, 0) != max(found.expiry, 0):
-        return False
-    return digest_of(source.parts(found, b"")) == digest_of(target.parts(other, b""))

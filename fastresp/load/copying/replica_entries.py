@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator
 from contextlib import ExitStack, suppress
 
 from ...outcome.errors import CommandError, SourceError, TransportError
 from ...outcome.messages import Hint, Message, joined_names, message_of
-from ...outcome.report import counted
 from ...replies.iter_replies import iter_replies
 from ...replies.scan import slots_on
 from ...server.cluster import Topology
@@ -20,7 +18,7 @@ from ...sources.entries import Entries, EntryRow
 from ...sources.files.rdb import TYPES, RdbReader
 from ...sources.replica_stream import ReplicaStream
 from .server_entries import databases_of, names_of
-from .snapshot_entries import OTHER_DATABASE, warn_of_functions
+from .snapshot_entries import rows_of
 
 __all__ = ["ReplicaEntries"]
 
@@ -59,8 +57,7 @@ class ReplicaEntries(Entries):
         if type is not None and type not in TYPES:
             options = Hint("type"), " must be one of ", joined_names(TYPES), " with "
             raise ValueError(Message(*options, Hint("from_replica", True), f", not {type!r}"))
-        server_of_url = Server(server, Requirements(reading=True, nodes=True))
-        self.server = server_of_url.in_database(db)
+        self.server = Server(server, Requirements(reading=True, nodes=True)).in_database(db)
         self._match = match
         self._type = type
         self._timeout = timeout
@@ -152,9 +149,7 @@ class ReplicaEntries(Entries):
         if self._owners is not None:
             self._check_slots()
         for reader in readers:
-            while (batch := reader.batch()) is not None:
-                yield self.restorer.stored_rows(batch.values, batch.expires, batch.keys)
-            self._tell(reader)
+            yield from rows_of(reader, self.server.database, self.restorer)
         with suppress(ValueError):
             self.database = int(readers[0].aux.get(b"repl-stream-db", b"-1"))
 
@@ -166,14 +161,6 @@ class ReplicaEntries(Entries):
             type=self._type,
             database=self.server.database,
         )
-
-    def _tell(self, reader: RdbReader) -> None:
-        """Log what is in a snapshot but is not copied."""
-        warn_of_functions(reader, reader.name)
-        if reader.other_databases:
-            keys = counted(reader.other_databases, "key")
-            text = "%s: %s of other databases not copied%s"
-            logging.getLogger("fastresp").warning(text, self.server, keys, OTHER_DATABASE)
 
     def _failed(self, error: TransportError) -> SourceError:
         return SourceError(f"can't read the source at {self.server}: {message_of(error)}")

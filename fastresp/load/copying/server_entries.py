@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from itertools import chain, islice
+from itertools import chain, islice, tee
 from typing import Any
 
 from ...encode.template import Template
@@ -26,7 +26,7 @@ from ...sources.entries import PART_KEYS, Entries, EntryRow
 from ...transports.driver import stream
 from .by_value import Values, why_by_value
 
-__all__ = ["DUMP", "ServerEntries", "databases_of", "names_of", "read_values"]
+__all__ = ["DUMP", "ServerEntries", "Track", "databases_of", "names_of", "read_values"]
 
 DUMP = SampleCommand((b"DUMP", b"1"), fixed_length=True, subcommand=False)
 LOOPBACK = ("127.0.0.1", "::1")
@@ -133,7 +133,10 @@ class Track:
         self._lists.append((self._rows, self._read))
 
     def left_after(self, rows: int) -> list[ScanPart] | None:
-        """Return the parts to scan after the last page whose rows are all in the first ``rows``."""
+        """Return the parts left to scan after this number of copied rows; None for all parts.
+
+        These are the parts after the last page whose rows were all copied.
+        """
         while self._lists and self._lists[0][0] <= rows:
             _, self._copied = self._lists.popleft()
         while self._pages and self._pages[0][0] <= self._copied:
@@ -281,24 +284,14 @@ class ServerEntries(Entries):
                 self._failure = error
                 raise
 
-    def track(self, left: list[ScanPart] | None) -> None:
-        """Scan only the parts in ``left`` (None: all), and enable ``left_after()``."""
+    def track(self, left: list[ScanPart] | None) -> Track:
+        """Scan only the parts in ``left`` (None: all); return what tracks the remaining parts."""
         self._track, self._resumed = Track(left), left
-
-    def left_after(self, rows: int) -> list[ScanPart] | None:
-        """Return the parts left to scan after this number of copied rows; None for all parts."""
-        assert self._track is not None
-        return self._track.left_after(rows)
+        return self._track
 
     def rows_of(self, keys: list[bytes]) -> list[EntryRow]:
-        """Read keys; return the rows of existing keys, without keys that are set aside."""
-        if self.by_value:
-            rows = self._values.rows(keys, self.restorer, self._set_aside)
-            return [row for part in rows for row in part]
-        if self._sizes:
-            keys = [*self._small(iter(keys), int)]
-        with closing(read_values(self.server, self._template, iter(keys), self.timeout)) as values:
-            return self.restorer.dumped_rows([*chain.from_iterable(values)], iter(keys))
+        """Read keys without DUMP; return rows of existing keys, except for keys set aside."""
+        return [*chain.from_iterable(self._values.rows(keys, self.restorer, self._set_aside))]
 
     def _read(self) -> Generator[list[EntryRow], None, None]:
         track = self._track
@@ -379,16 +372,11 @@ class ServerEntries(Entries):
                 found = self._values.large(block)
                 yield from self._kept(block, [key in found for key in block], before)
             return
-        sent: deque[bytes] = deque()
-
-        def noted(key: bytes) -> bytes:
-            sent.append(key)
-            return key
-
+        keys, sent = tee(keys)
         limit, template = self.limit, Template(self._sizes)
-        with closing(_replies(self.server, template, map(noted, keys), self.timeout)) as reading:
+        with closing(_replies(self.server, template, keys, self.timeout)) as reading:
             for sizes in reading:
-                block = [sent.popleft() for _ in sizes]
+                block = list(islice(sent, len(sizes)))
                 large = [type(size) is int and size > limit for size in sizes]
                 yield from block if True not in large else self._kept(block, large, before)
 

@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import ExitStack
 from typing import TypeGuard
 
+from ...encode.payload.restorer import Restorer
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message, joined_names
 from ...outcome.report import counted
@@ -17,11 +18,7 @@ from ...sources.files.paths import files_of, names_snapshot
 from ...sources.files.rdb import TYPES, RdbReader
 from ...sources.files.snapshot_summary import opened
 
-__all__ = ["OTHER_DATABASE", "SnapshotEntries", "is_snapshot", "warn_of_functions"]
-
-
-# Advice in a warning about keys that are not copied.
-OTHER_DATABASE = "; to copy another database, pass db=N (--db N)"
+__all__ = ["SnapshotEntries", "is_snapshot", "rows_of"]
 
 
 def is_snapshot(source: object) -> TypeGuard[str]:
@@ -29,12 +26,21 @@ def is_snapshot(source: object) -> TypeGuard[str]:
     return isinstance(source, str) and (names_snapshot(source) or os.path.exists(source))
 
 
-def warn_of_functions(reader: RdbReader, source: object) -> None:
-    """Log a warning if a snapshot contains function libraries, which are not copied."""
+def rows_of(
+    reader: RdbReader, database: int, restorer: Restorer
+) -> Generator[list[EntryRow], None, None]:
+    """Yield the rows of a snapshot; then log what is in the snapshot but is not copied."""
+    while (batch := reader.batch()) is not None:
+        yield restorer.stored_rows(batch.values, batch.expires, batch.keys)
+    log = logging.getLogger("fastresp")
+    if reader.other_databases:
+        keys = counted(reader.other_databases, "key")
+        advice = "to copy another database, pass db=N (--db N)"
+        text = "%s: skipped %s of databases other than %d; %s"
+        log.warning(text, reader.name, keys, database, advice)
     if reader.functions:
         count = counted(len(reader.functions), "function library", "function libraries")
-        log = logging.getLogger("fastresp")
-        log.warning("%s: %s not copied; load them with FUNCTION LOAD", source, count)
+        log.warning("%s: %s not copied; load them with FUNCTION LOAD", reader.name, count)
 
 
 class SnapshotEntries(Entries):
@@ -98,14 +104,7 @@ class SnapshotEntries(Entries):
     def _read(self) -> Generator[list[EntryRow], None, None]:
         reader = self._reader
         while True:
-            while (batch := reader.batch()) is not None:
-                yield self.restorer.stored_rows(batch.values, batch.expires, batch.keys)
-            if reader.other_databases:
-                log = logging.getLogger("fastresp")
-                keys = counted(reader.other_databases, "key")
-                text = "%s: skipped %s of databases other than %d%s"
-                log.warning(text, reader.name, keys, self._database, OTHER_DATABASE)
-            warn_of_functions(reader, reader.name)
+            yield from rows_of(reader, self._database, self.restorer)
             if not self._files:
                 return
             reader = self._opened(self._files.popleft())

@@ -15,14 +15,14 @@ from ...outcome.messages import Hint, Message
 from ...outcome.report import Report
 from ...replies.iter_replies import iter_replies
 from ...replies.scan import ScanPart
-from ...server.options import Checkpoint
 from ...server.preflight import Requirements
-from ...server.settings import Server, ServerLike, as_server
+from ...server.settings import as_server
 from ...transports.driver import Blocking, Steps
 from ..load import Feature, Load
-from .server_entries import ServerEntries
+from .options import CopyOptions
+from .server_entries import ServerEntries, Track
 
-__all__ = ["CopyCheckpoint", "StoredCopy"]
+__all__ = ["CopyCheckpoint"]
 
 # Seconds between writes of the progress; before each, the copy waits for all replies.
 SAVE_S = 2.0
@@ -41,81 +41,6 @@ class CopyProgress:
     left: list[ScanPart] | None = None
     rows: int = 0
     ended: str = ""
-
-
-class StoredCopy:
-    """Stores the progress of a copy in a key of the target.
-
-    Args:
-        checkpoint: the options of the checkpoint.
-        server: the target.
-        chosen: the options ``match``, ``type``, ``rename`` and ``db``, by name.
-        timeout: seconds to wait for each reply.
-    """
-
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        server: ServerLike | Server,
-        chosen: dict[str, Any],
-        timeout: float | None,
-    ) -> None:
-        self._checkpoint = checkpoint
-        self._server = as_server(server, Requirements(follow_redirects=True))
-        self._chosen = chosen
-        self._timeout = timeout
-        self._key = f"fastresp:{{{checkpoint.name}}}:copy"
-
-    def read(self) -> CopyProgress:
-        """Return the stored progress; for a new copy, a CopyProgress without keys.
-
-        Raises:
-            CheckpointError: a checkpoint exists, and ``resume`` is not set; or it is of another
-                copy.
-        """
-        text = None if self._checkpoint.clear else self._run("GET", self._key)
-        if text is None:
-            return CopyProgress()
-        name = f"the checkpoint {self._checkpoint.name}"
-        if not self._checkpoint.resumes:
-            how = Hint("resume", True), ", or discard it with ", Hint("checkpoint_clear", True)
-            raise CheckpointError(Message(f"{name} exists; resume it with ", *how))
-        try:
-            stored = json.loads(text)
-            left = [_part_of(*each) for each in stored["left"]]
-            found = CopyProgress(left, int(stored["rows"]), str(stored["ended"]))
-            chosen = dict(stored["chosen"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise CheckpointError(
-                f"{name} is damaged: {error!r} (delete the key {self._key})"
-            ) from error
-        if chosen != self._chosen:
-            different = [each for each in self._chosen if chosen.get(each) != self._chosen[each]]
-            raise CheckpointError(
-                Message(f"{name} is of a copy with another ", Hint(different[0]), "; repeat it")
-                if different
-                else f"{name} is of another copy"
-            )
-        return found
-
-    def write(self, progress: CopyProgress) -> None:
-        """Store the progress."""
-        stored = {
-            "chosen": self._chosen,
-            "left": [_stored(each) for each in progress.left or ()],
-            "rows": progress.rows,
-            "ended": progress.ended,
-        }
-        self._run("SET", self._key, json.dumps(stored))
-
-    def end(self, rows: int) -> None:
-        """Store that the copy has ended."""
-        ended = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-        self.write(CopyProgress([], rows, ended))
-
-    def _run(self, *command: str) -> Any:
-        [reply] = iter_replies([command], server=self._server, timeout=self._timeout)
-        return reply
 
 
 def _stored(part: ScanPart) -> list[Any]:
@@ -144,19 +69,75 @@ def _part_of(run_id: str, ranges: list[list[int]] | None, cursor: str) -> ScanPa
 
 
 class CopyCheckpoint(Feature):
-    """Stores the progress of a copy every few seconds, and resumes a copy from there."""
+    """Stores the progress of a copy every few seconds in a key of the target, to resume the copy.
 
-    def __init__(self, entries: ServerEntries, stored: StoredCopy) -> None:
+    Args:
+        entries: the source.
+        options: the options of the copy; ``match``, ``type``, ``rename`` and the database are
+            stored, and must be the same when the copy resumes.
+    """
+
+    def __init__(self, entries: ServerEntries, options: CopyOptions) -> None:
+        assert options.progress_kept is not None
+        self._checkpoint = options.progress_kept
         self._entries = entries
-        self._stored = stored
+        self._server = as_server(options.server, Requirements(follow_redirects=True))
+        self._timeout = options.timeout
+        self._key = f"fastresp:{{{self._checkpoint.name}}}:copy"
+        self._chosen: dict[str, Any] = {
+            name: getattr(options, name) for name in ("match", "type", "rename")
+        }
+        self._chosen["db"] = entries.server.database  # the URL may select it
+        self._track: Track
         self._before = 0  # number of keys that were copied before this copy resumed
         self._due = time.monotonic() + SAVE_S
 
+    def _read(self) -> CopyProgress:
+        """Return the stored progress; for a new copy, a CopyProgress without keys.
+
+        Raises:
+            CheckpointError: a checkpoint exists, and ``resume`` is not set; or it is of another
+                copy.
+        """
+        text = None if self._checkpoint.clear else self._run("GET", self._key)
+        if text is None:
+            return CopyProgress()
+        name = f"the checkpoint {self._checkpoint.name}"
+        if not self._checkpoint.resumes:
+            how = Hint("resume", True), ", or discard it with ", Hint("checkpoint_clear", True)
+            raise CheckpointError(Message(f"{name} exists; resume it with ", *how))
+        try:
+            stored = json.loads(text)
+            left = [_part_of(*each) for each in stored["left"]]
+            found = CopyProgress(left, int(stored["rows"]), str(stored["ended"]))
+            chosen = dict(stored["chosen"])
+        except (ValueError, TypeError, KeyError) as error:
+            message = f"{name} is damaged: {error!r} (delete the key {self._key})"
+            raise CheckpointError(message) from error
+        for option in self._chosen | chosen:
+            if chosen.get(option) != self._chosen.get(option):
+                text = f"{name} is of a copy with another "
+                raise CheckpointError(Message(text, Hint(option), "; repeat it"))
+        return found
+
+    def _write(self, progress: CopyProgress) -> None:
+        stored = {
+            "chosen": self._chosen,
+            "left": [_stored(each) for each in progress.left or ()],
+            "rows": progress.rows,
+            "ended": progress.ended,
+        }
+        self._run("SET", self._key, json.dumps(stored))
+
+    def _run(self, *command: str) -> Any:
+        [reply] = iter_replies([command], server=self._server, timeout=self._timeout)
+        return reply
+
     def opening(self, load: Load) -> Steps[Report | None]:
-        progress = yield Blocking(self._stored.read)
+        progress = yield Blocking(self._read)
         if progress.ended:
             return Report("socket", resumed_at=progress.rows, ended_before=progress.ended)
-        self._entries.track(progress.left)
+        self._track = self._entries.track(progress.left)
         self._before = progress.rows
         return None
 
@@ -165,16 +146,16 @@ class CopyCheckpoint(Feature):
             return
         if (yield from load.flush()) and not load.report.rows_in_doubt:
             rows = load.chunks.writer.rows
-            left = self._entries.left_after(rows)
+            left = self._track.left_after(rows)
             if left is not None:
-                progress = CopyProgress(left, self._before + rows)
-                yield Blocking(partial(self._stored.write, progress))
+                yield Blocking(partial(self._write, CopyProgress(left, self._before + rows)))
         self._due = time.monotonic() + SAVE_S
 
     def finishing(self, load: Load) -> Steps[None]:
         if not (load.report.stopped or load.report.in_doubt):
             rows = self._before + load.chunks.writer.rows
-            yield Blocking(partial(self._stored.end, rows))
+            ended = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+            yield Blocking(partial(self._write, CopyProgress([], rows, ended)))
 
     def ended(self, load: Load) -> Steps[None]:
         yield from ()

@@ -13,7 +13,6 @@ from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 from ...encode.payload.converter import Converter
-from ...encode.payload.restorer import Restorer
 from ...encode.payload.stored_values import elements, stream_nodes_end
 from ...outcome.errors import SourceError
 from ...outcome.messages import Message, shown_argument
@@ -25,8 +24,9 @@ from ...sources.entries import Entries, EntryRow, in_parts
 from ...sources.files.rdb import type_of
 from ...transports.driver import Blocking, Steps
 from ..verifying.report import Difference, VerifyReport, max_share
-from .by_value import ValueReader, digest_of
+from .options import CopyOptions
 from .server_entries import ServerEntries
+from .value_reader import ValueReader, digest_of
 
 __all__ = ["CopiedKeys", "CopyVerifyReport", "Sample", "Verification", "different_part"]
 
@@ -158,11 +158,9 @@ class Verification:
     Args:
         entries: the keys of the source, prepared for the target.
         target: the server or cluster with the copies.
-        restorer: the Restorer of ``entries``.
+        options: the options of the copy.
         copied: the rows that were copied; None if unknown.
         sample: the keys to compare.
-        original: takes a key of the target, and returns its name in the source.
-        timeout: as for ``copy``.
         write: called with each difference at the end.
     """
 
@@ -170,20 +168,18 @@ class Verification:
         self,
         entries: Entries,
         target: Server,
-        restorer: Restorer,
+        options: CopyOptions,
         copied: CopiedKeys | None,
         sample: Sample,
-        original: Callable[[bytes], bytes],
-        timeout: float | None,
         write: Callable[[Difference], object],
     ) -> None:
         self.report = CopyVerifyReport(sample=sample.share)
         self._entries = entries
         self._target = target
-        self._restorer = restorer
+        self._restorer = entries.restorer
         self._copied = copied
-        self._original = original
-        self._timeout = timeout
+        self._original = options.original
+        self._timeout = options.timeout
         self._write = write
         self._sample = sample
         rows = iter(entries)
@@ -197,7 +193,7 @@ class Verification:
         self._in_parts: set[bytes] = set()
         # "drop", since the copy has succeeded: it dropped times to live that the target lacks.
         readers = (
-            ValueReader(server, timeout, restorer.version, "drop")
+            ValueReader(server, options.timeout, self._restorer.version, "drop")
             for server in (getattr(entries, "server", target), target)
         )
         self._reader, self._copy_reader = readers

@@ -216,8 +216,9 @@ class VerifyReport(Displayed):
                 "rechecked: another client wrote meanwhile"
             )
         if self.at_most is not None:
+            share = f"{100 * self.at_most:.2g}%" if self.at_most < 0.995 else "100%"
             lines.append(
-                f"a sample: at most {_percent(self.at_most)} of the {unit}s differ "
+                f"a sample: at most {share} of the {unit}s differ "
                 f"({100 * CONFIDENCE:g}% confidence)"
             )
         if self.stopped:
@@ -236,7 +237,14 @@ class VerifyReport(Displayed):
 
     def first(self, difference: Difference) -> str:
         """Return the location of the first difference of a kind, for the report's text."""
-        return _location(difference)
+        row = difference.row if difference.row_in_file is None else difference.row_in_file
+        where = f", first for {location_text(row, difference.file, difference.line)}"
+        where += f": {shown_argument(difference.key, len(difference.key))}"
+        if isinstance(difference.field, bytes):
+            where += f" {shown_argument(difference.field, len(difference.field))}"
+        elif difference.field is not None:
+            where += f" [{difference.field}]"
+        return where
 
     def _repairs(self) -> str:
         text = f"{counted(self.repaired, 'value')} repaired"
@@ -245,22 +253,6 @@ class VerifyReport(Displayed):
             codes = ", ".join(f"{count:,} x {code}" for code, count in self.repair_errors.items())
             text += f" ({codes})" if codes else ""
         return text
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g}%" if share < 0.995 else "100%"
-
-
-def _location(difference: Difference) -> str:
-    """Describe the row, the key and the field of a difference."""
-    row = difference.row if difference.row_in_file is None else difference.row_in_file
-    where = f", first for {location_text(row, difference.file, difference.line)}"
-    where += f": {shown_argument(difference.key, len(difference.key))}"
-    if isinstance(difference.field, bytes):
-        where += f" {shown_argument(difference.field, len(difference.field))}"
-    elif difference.field is not None:
-        where += f" [{difference.field}]"
-    return where
 
 
 DifferenceTarget: TypeAlias = str | os.PathLike[str] | Callable[[Difference], object] | None
