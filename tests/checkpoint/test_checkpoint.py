@@ -16,7 +16,7 @@ import redis
 from loads import Insert
 from local_cluster import free_port
 from pyarrow import parquet
-from resumed_loads import MARKER, NAME, Loads, failing
+from resumed_loads import MARKER, NAME, Loads, check_lists, failing
 
 import fastresp
 from fastresp.load.commands import is_idempotent
@@ -31,12 +31,6 @@ def marker(client: redis.Redis) -> int:
     value = client.get(MARKER)
     assert isinstance(value, bytes)
     return int(value)
-
-
-def check_lists(client: redis.Redis, count: int = len(ROWS), keys: int = 10) -> None:
-    for key in range(keys):
-        stored = [int(item) for item in client.lrange(f"list:{key}", 0, -1)]
-        assert stored == [*range(key, count, keys)]
 
 
 @pytest.mark.parametrize("mode", ["commands", "merge"])
@@ -83,7 +77,7 @@ def test_several_connections(
         insert_singly(iter(rows), PUSH, **grouped(options | {"connections": 3}))
     report = insert_singly(iter(rows), PUSH, **grouped(options))
     assert (report.rows, report.replies) == (20_000 - 12_345, 20_000 - 12_345)
-    check_lists(client, keys=1_000)
+    check_lists(client, 1_000, len(ROWS))
 
 
 def test_several_connections_with_idempotent_commands(
@@ -116,14 +110,13 @@ def test_resumes_after_the_source_has_failed(
         insert_singly(failing(ROWS, at), PUSH, **grouped(options))
     assert marker(client) == at
     report = insert_singly(iter(ROWS), PUSH, **grouped(options | {"resume": True}))
-    assert (report.rows, report.replies, report.resumed_at) == (
-        len(ROWS) - at, len(ROWS) - at, at,
-    )  # fmt: skip
-    check_lists(client)
+    rows = len(ROWS) - at
+    assert (report.rows, report.replies, report.resumed_at) == (rows, rows, at)
+    check_lists(client, 10, len(ROWS))
     report = insert_singly(iter(ROWS), PUSH, **grouped(options | {"resume": True}))
     assert (report.rows, report.commands, report.resumed_at) == (0, 0, len(ROWS))
     assert "20,000 rows were loaded before, until 20" in str(report)
-    check_lists(client)
+    check_lists(client, 10, len(ROWS))
 
 
 @pytest.mark.few(3)
@@ -246,10 +239,10 @@ def test_full_memory(insert_singly: Insert, server: LocalServer, client: redis.R
     assert (report.rows, report.commands, report.replies) == (done, 3 * done, 3 * done)
     assert (report.in_doubt, report.failed) == (0, 0)
     assert report.unsent > 0
-    check_lists(client, done)
+    check_lists(client, 10, done)
     assert client.get("count") == b"%d" % done
     insert_singly(rows, template, **grouped(options | {"resume": True}))
-    check_lists(client)
+    check_lists(client, 10, len(ROWS))
     assert client.get("count") == b"20000"
 
 
@@ -266,7 +259,7 @@ def test_waits_for_replicas(
             time.sleep(0.05)
         report = insert_singly(ROWS, PUSH, server=server.url, checkpoint=NAME, durable=1)
         assert (report.replies, report.in_doubt) == (len(ROWS), 0)
-        check_lists(client)
+        check_lists(client, 10, len(ROWS))
         assert marker(client) == len(ROWS)
 
 
@@ -364,7 +357,7 @@ def test_forgotten_script(insert_singly: Insert, server: LocalServer, client: re
         checkpoint=Checkpoint(NAME, source_id="numbers"),
     )  # fmt: skip
     assert (report.failed, report.commands) == (0, 2 * len(ROWS))
-    check_lists(client)
+    check_lists(client, 10, len(ROWS))
     wrong = [("wrong", 1), (1, 2), ("wrong", 3)]
     report = insert_singly(
         wrong, script.command("list:{0}", "{1}"), server=server.url, checkpoint="other",
@@ -385,7 +378,7 @@ def test_rate_limit(server: LocalServer, client: redis.Redis, mode: str, connect
     )  # fmt: skip
     assert report.replies == len(ROWS)
     assert client.info("commandstats")["cmdstat_exec"]["calls"] >= len(ROWS) / 200
-    check_lists(client)
+    check_lists(client, 10, len(ROWS))
 
 
 class TestErrors:
@@ -623,4 +616,4 @@ def test_command_line(server: LocalServer, client: redis.Redis, tmp_path: Path) 
         resumed = preloaded.run([*named, "--resume"], capture_output=True, text=True)
         assert resumed.returncode == 0, resumed.stderr
         assert "rows were loaded before" in resumed.stderr
-        check_lists(client)
+        check_lists(client, 10, len(ROWS))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -19,24 +21,44 @@ from fastresp.server.options import grouped
 from fastresp.server.settings import as_server
 
 
+@contextmanager
+def running(loads: Loads, client: redis.Redis) -> Iterator[subprocess.Popen[str]]:
+    """Run the first loader as a process, and wait until a row has run."""
+    with loads.process(RATE) as first:
+        while client.get(MARKER) in (None, b"0"):
+            time.sleep(0.01)
+        yield first
+
+
 class TestTwoLoaders:
     @pytest.fixture
     def loads(self, server: LocalServer) -> Loads:
         return Loads(server, "RPUSH list:{0} {1}", 1, 5)
 
+    @pytest.fixture
+    def limit(self, loads: Loads, client: redis.Redis) -> Iterator[Callable[..., None]]:
+        """Return a function: later loads connect as a user with these rights."""
+        url = loads.server.url
+
+        def limit(*rights: str) -> None:
+            client.execute_command(
+                "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", *rights
+            )
+            loads.server.url = f"{url}?username=some&password=secret"
+
+        yield limit
+        loads.server.url = url
+        client.execute_command("ACL", "DELUSER", "some")
+
     def load(self, loads: Loads, **options: Any) -> fastresp.Report:
         rows = [(number % 20, number) for number in range(loads.count)]
+        options = {"checkpoint": NAME, "resume": True} | options
         return fastresp.mass_insert(
-            rows,
-            loads.template,
-            server=loads.server.url,
-            **grouped({"checkpoint": NAME, "resume": True} | options),
+            rows, loads.template, server=loads.server.url, **grouped(options)
         )
 
     def test_second_is_refused(self, loads: Loads, client: redis.Redis) -> None:
-        with loads.process(RATE) as first:
-            while not client.get(MARKER):
-                time.sleep(0.01)
+        with running(loads, client) as first:
             with pytest.raises(fastresp.CheckpointError, match="is using checkpoint"):
                 self.load(loads)
             first.communicate()
@@ -45,9 +67,7 @@ class TestTwoLoaders:
 
     def test_second_takes_over(self, loads: Loads, client: redis.Redis) -> None:
         """Commands that the first has in flight never run, and it ends."""
-        with loads.process(RATE) as first:
-            while client.get(MARKER) in (None, b"0"):
-                time.sleep(0.01)
+        with running(loads, client) as first:
             report = self.load(loads, take_over=True)
             printed, _ = first.communicate()
         assert first.returncode != 0
@@ -57,9 +77,7 @@ class TestTwoLoaders:
 
     def test_first_is_frozen(self, loads: Loads, client: redis.Redis) -> None:
         """It is fenced off, and does nothing when it wakes up."""
-        with loads.process(RATE) as first:
-            while client.get(MARKER) in (None, b"0"):
-                time.sleep(0.01)
+        with running(loads, client) as first:
             first.send_signal(signal.SIGSTOP)
             self.load(loads, take_over=True)
             first.send_signal(signal.SIGCONT)
@@ -69,37 +87,28 @@ class TestTwoLoaders:
 
     def test_first_is_dead(self, loads: Loads, client: redis.Redis) -> None:
         """The second loader does not wait for its lease."""
-        with loads.process(RATE) as first:
-            while client.get(MARKER) in (None, b"0"):
-                time.sleep(0.01)
+        with running(loads, client) as first:
             first.kill()
         assert float(client.hget(f"fastresp:{{{NAME}}}", "lease") or 0) > time.time()
         assert self.load(loads).resumed_at > 0
         loads.check()
 
-    def test_third_fences_off_the_first(self, loads: Loads, client: redis.Redis) -> None:
+    def test_third_fences_off_the_first(
+        self, loads: Loads, client: redis.Redis, limit: Callable[..., None]
+    ) -> None:
         """The second could not, and keeps the IDs of its connections."""
-        client.execute_command(
-            "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-client|kill"
-        )
         url = loads.server.url
-        try:
-            with loads.process(RATE) as first:
-                while client.get(MARKER) in (None, b"0"):
-                    time.sleep(0.01)
-                first.send_signal(signal.SIGSTOP)
-                loads.server.url += "?username=some&password=secret"
-                with pytest.raises(fastresp.CheckpointError, match=r"\+client\|kill"):
-                    self.load(loads, take_over=True, timeout=1)
-                loads.server.url = url
-                self.load(loads, take_over=True)
-                first.send_signal(signal.SIGCONT)
-                first.communicate()
-            assert first.returncode != 0
-            loads.check()
-        finally:
+        with running(loads, client) as first:
+            first.send_signal(signal.SIGSTOP)
+            limit("-client|kill")
+            with pytest.raises(fastresp.CheckpointError, match=r"\+client\|kill"):
+                self.load(loads, take_over=True, timeout=1)
             loads.server.url = url
-            client.execute_command("ACL", "DELUSER", "some")
+            self.load(loads, take_over=True)
+            first.send_signal(signal.SIGCONT)
+            first.communicate()
+        assert first.returncode != 0
+        loads.check()
 
     def test_first_ends_after_the_second_has_started(
         self, server: LocalServer, client: redis.Redis
@@ -156,41 +165,27 @@ class TestTwoLoaders:
             assert client.get(MARKER) in (None, b"0")
         checkpoint.close()
 
-    def test_first_without_permission_for_info(self, loads: Loads, client: redis.Redis) -> None:
+    def test_first_without_permission_for_info(
+        self, loads: Loads, client: redis.Redis, limit: Callable[..., None]
+    ) -> None:
         """Without INFO, a restart of the server can't be detected."""
-        client.execute_command(
-            "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-info"
-        )  # fmt: skip
-        url, loads.server.url = (
-            loads.server.url,
-            loads.server.url + "?username=some&password=secret",
-        )
-        try:
-            with loads.process(RATE) as first:
-                while client.get(MARKER) in (None, b"0"):
-                    time.sleep(0.01)
-                loads.server.url = url
-                with pytest.raises(fastresp.CheckpointError, match="is using checkpoint"):
-                    self.load(loads)
-                self.load(loads, take_over=True)
-                first.communicate()
-            assert first.returncode != 0
-            loads.check()
-        finally:
+        url = loads.server.url
+        limit("-info")
+        with running(loads, client) as first:
             loads.server.url = url
-            client.execute_command("ACL", "DELUSER", "some")
+            with pytest.raises(fastresp.CheckpointError, match="is using checkpoint"):
+                self.load(loads)
+            self.load(loads, take_over=True)
+            first.communicate()
+        assert first.returncode != 0
+        loads.check()
 
-    def test_without_permission_to_see_the_first(self, loads: Loads, client: redis.Redis) -> None:
+    def test_without_permission_to_see_the_first(
+        self, loads: Loads, client: redis.Redis, limit: Callable[..., None]
+    ) -> None:
         """Its lease shows that it is alive."""
-        client.execute_command(
-            "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-client|list",
-            "-client|tracking",
-        )  # fmt: skip
-        with loads.process(RATE) as first:
-            while client.get(MARKER) in (None, b"0"):
-                time.sleep(0.01)
-            url = loads.server.url
-            loads.server.url += "?username=some&password=secret"
+        with running(loads, client) as first:
+            limit("-client|list", "-client|tracking")
             with pytest.raises(fastresp.CheckpointError, match="is using checkpoint"):
                 self.load(loads)
             assert first.poll() is None
@@ -199,35 +194,24 @@ class TestTwoLoaders:
             self.load(loads)
         client.hset(f"fastresp:{{{NAME}}}", "lease", 0)  # as after 30 seconds
         self.load(loads)
-        loads.server.url = url
-        client.execute_command("ACL", "DELUSER", "some")
         loads.check()
 
     @pytest.mark.few(1)
     @pytest.mark.parametrize("rights", [["-client|kill"], ["-@dangerous"], ["-@admin", "-info"]])
     def test_without_permission_for_client_kill(
-        self, loads: Loads, client: redis.Redis, rights: list[str]
+        self, loads: Loads, client: redis.Redis, limit: Callable[..., None], rights: list[str]
     ) -> None:
         """A dead loader is waited for; a frozen one can't be fenced off."""
-        client.execute_command(
-            "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-eval", *rights
-        )
-        loads.server.url += "?username=some&password=secret"
-        try:
-            with loads.process(RATE) as first:
-                while client.get(MARKER) in (None, b"0"):
-                    time.sleep(0.01)
-                with pytest.raises(fastresp.CheckpointError, match="is using checkpoint"):
-                    self.load(loads)
-                first.send_signal(signal.SIGSTOP)
-                with pytest.raises(fastresp.CheckpointError, match=r"\+client\|kill") as caught:
-                    self.load(loads, take_over=True, timeout=1)
-                assert "secret" not in str(caught.value)
-                assert caught.value.again
-                first.kill()
-            report = self.load(loads, take_over=True)
-            assert 0 < report.resumed_at < loads.count
-        finally:
-            loads.server.url = loads.server.url.partition("?")[0]
-            client.execute_command("ACL", "DELUSER", "some")
+        limit("-eval", *rights)
+        with running(loads, client) as first:
+            with pytest.raises(fastresp.CheckpointError, match="is using checkpoint"):
+                self.load(loads)
+            first.send_signal(signal.SIGSTOP)
+            with pytest.raises(fastresp.CheckpointError, match=r"\+client\|kill") as caught:
+                self.load(loads, take_over=True, timeout=1)
+            assert "secret" not in str(caught.value)
+            assert caught.value.again
+            first.kill()
+        report = self.load(loads, take_over=True)
+        assert 0 < report.resumed_at < loads.count
         loads.check()

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from other_servers import Noida
 from peak import PEAK
 from proxy import Fault, Proxy
 from server_programs import WHEEL_SERVERS, located
+from test_from_replica import SERVERS, two_servers
 
 import fastresp
 import fastresp.aio
@@ -30,7 +30,6 @@ from fastresp.load.copying import server_entries
 from fastresp.load.copying.in_parts import temporary
 from fastresp.server.local_server import LocalServer
 
-SERVERS = ["redis-6.2", "redis-server", "redis-8.2", "valkey-8.1", "valkey-9.1"]
 EXPIRING = (b"hash:expiring", b"hash:expiring table")
 PARTS = 1_000  # bytes; most collections of fill() are larger
 MIB = 1 << 20
@@ -73,6 +72,11 @@ def target(shared_target: LocalServer) -> Iterator[redis.Redis]:
 
 def without_dump(client: redis.Redis) -> None:
     client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+@all", "-dump")
+
+
+def path_of(client: redis.Redis) -> str:
+    path: str = client.connection_pool.connection_kwargs["path"]
+    return path
 
 
 def comparable(found: dict[bytes, Any], *, timed: bool = True) -> dict[bytes, Any]:
@@ -177,13 +181,10 @@ def test_another_engine(target: redis.Redis) -> None:
 @pytest.mark.parametrize("of_target", SERVERS)
 @pytest.mark.parametrize("of_source", SERVERS)
 def test_every_pair_of_servers(of_source: str, of_target: str) -> None:
-    programs = [located(name, WHEEL_SERVERS) for name in (of_source, of_target)]
-    with ExitStack() as stack:
-        servers = [stack.enter_context(LocalServer(program=each)) for each in programs]
-        source, target = (stack.enter_context(redis.Redis.from_url(each.url)) for each in servers)
+    with two_servers(of_source, of_target) as (source, target):
         fill(source)
         without_dump(source)
-        user = f"unix://reader:x@{servers[0].socket}"
+        user = f"unix://reader:x@{path_of(source)}"
         fastresp.copy(user, target, field_ttl="drop")
         check(source, target)
         assert fastresp.copy(user, target, field_ttl="drop", exists="replace", verify=True)
@@ -336,9 +337,10 @@ def test_part_that_is_refused(source: redis.Redis, target: redis.Redis) -> None:
     """An error in the middle of a value: the report names the key, which is not written."""
     rights = ("on", "nopass", "~*", "+@all", "-rpush")
     target.execute_command("ACL", "SETUSER", "writer", *rights)
-    path = target.connection_pool.connection_kwargs["path"]
     with pytest.raises(fastresp.LoadErrors) as raised:
-        fastresp.copy(source, f"unix://writer:x@{path}", match="list:*", max_payload_bytes=PARTS)
+        fastresp.copy(
+            source, f"unix://writer:x@{path_of(target)}", match="list:*", max_payload_bytes=PARTS
+        )
     keys = sorted(each.row_key for each in raised.value.report.errors)
     assert keys == ["key 'list:long'", "key 'list:nodes'", "key 'list:numbers'"]
     assert {each.code for each in raised.value.report.errors} == {"NOPERM"}
@@ -484,9 +486,8 @@ def test_interrupt(start_server: Callable[..., LocalServer], target: redis.Redis
     with redis.Redis.from_url(server.url) as source:
         for _ in range(100):
             source.rpush("long", *("x" * 1000 for _ in range(1_000)))
-    path = target.connection_pool.connection_kwargs["path"]
     run = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, server.url, f"unix://{path}"],
+        [sys.executable, "-c", INTERRUPTED, server.url, f"unix://{path_of(target)}"],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert run.stdout == "interrupted\n", run.stderr
@@ -516,9 +517,8 @@ def test_memory(start_server: Callable[..., LocalServer], target: redis.Redis) -
         for at in range(100):
             source.rpush("list", *(b"%d" % at + b"x" * 1000 for at in range(1_000)))
             source.hset("hash", mapping={f"{at}:{n}": "x" * 1000 for n in range(1_000)})
-        path = target.connection_pool.connection_kwargs["path"]
-        run = subprocess.run(
-            [sys.executable, "-c", MEMORY, server.url, f"unix://{path}"],
+            run = subprocess.run(
+            [sys.executable, "-c", MEMORY, server.url, f"unix://{path_of(target)}"],
             capture_output=True, text=True, timeout=100, check=True,
         )  # fmt: skip
         print(run.stdout)
@@ -691,8 +691,7 @@ def test_killed(start_server: Callable[..., LocalServer], target: redis.Redis) -
         for at in range(200):
             source.rpush(f"list:{at}", *("x" * 1000 for _ in range(300)))
             source.set(f"string:{at}", at)
-        path = target.connection_pool.connection_kwargs["path"]
-        command = [sys.executable, "-c", KILLED, server.url, f"unix://{path}"]
+            command = [sys.executable, "-c", KILLED, server.url, f"unix://{path_of(target)}"]
         kills = 0
         for _ in range(5):
             process = subprocess.Popen(command)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 import redis
 from every_encoding import FAR_MS, contents, differences, fill, knows_field_expiry
 from server_programs import WHEEL_SERVERS, located
+from test_from_replica import SERVERS, two_servers
 
 import fastresp
 import fastresp.aio
@@ -31,7 +32,6 @@ from fastresp.sources.entries import Entries
 
 # Hashes whose fields expire: the target knows no such type.
 EXPIRING = ("hash:expiring", "hash:expiring table")
-SERVERS = ["redis-6.2", "redis-server", "redis-8.2", "valkey-8.1", "valkey-9.1"]
 Copy = Callable[..., fastresp.Report]
 
 
@@ -85,10 +85,7 @@ def test_every_type(copy: Copy, source: redis.Redis, target: redis.Redis) -> Non
 @pytest.mark.parametrize("of_target", SERVERS)
 @pytest.mark.parametrize("of_source", SERVERS)
 def test_every_pair_of_servers(of_source: str, of_target: str) -> None:
-    programs = [located(name, WHEEL_SERVERS) for name in (of_source, of_target)]
-    with ExitStack() as stack:
-        servers = [stack.enter_context(LocalServer(program=each)) for each in programs]
-        source, target = (stack.enter_context(redis.Redis.from_url(each.url)) for each in servers)
+    with two_servers(of_source, of_target) as (source, target):
         fill(source)
         report = fastresp.copy(source, target, field_ttl="drop")
         expected = contents(source)

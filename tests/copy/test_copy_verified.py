@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,12 @@ import redis
 from every_encoding import FAR_MS, fill
 from local_cluster import LocalCluster
 from server_programs import WHEEL_SERVERS, located
+from test_from_replica import SERVERS, two_servers
 
 import fastresp
 import fastresp.aio
 from fastresp.load.copying import verification
 from fastresp.server.local_server import LocalServer
-
-SERVERS = ["redis-6.2", "redis-server", "redis-8.2", "valkey-8.1", "valkey-9.1"]
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +79,7 @@ def changing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]]
 @pytest.mark.parametrize("of_target", SERVERS)
 @pytest.mark.parametrize("of_source", SERVERS)
 def test_every_pair_of_servers(of_source: str, of_target: str) -> None:
-    programs = [located(name, WHEEL_SERVERS) for name in (of_source, of_target)]
-    with ExitStack() as stack:
-        servers = [stack.enter_context(LocalServer(program=each)) for each in programs]
-        source, target = (stack.enter_context(redis.Redis.from_url(each.url)) for each in servers)
+    with two_servers(of_source, of_target) as (source, target):
         fill(source)
         target.config_set("rdbcompression", "no")  # so that forms differ
         found = verified(source, target, field_ttl="drop", rename="s* -> new:s*")

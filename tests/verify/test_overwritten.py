@@ -87,22 +87,9 @@ def test_deleted_key_that_is_not_created_again(
 # The random commands, with the keys of each type.
 KEYS = 12
 NAMES = [
-    "set",
-    "mset",
-    "hash",
-    "hash",
-    "hash",
-    "hdel",
-    "del",
-    "sadd",
-    "sadd",
-    "srem",
-    "zadd",
-    "zadd",
-    "zrem",
-    "push",
-    "time",
-]
+    "set", "mset", "hash", "hash", "hash", "hdel", "del", "sadd", "sadd", "srem", "zadd", "zadd",
+    "zrem", "push", "time",
+]  # fmt: skip
 
 
 def random_command(source: random.Random) -> tuple[Any, ...]:

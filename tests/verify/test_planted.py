@@ -14,6 +14,8 @@ import redis
 import fastresp
 from fastresp.server.local_server import LocalServer
 
+Verify = Callable[..., fastresp.VerifyReport]
+Load = Callable[..., fastresp.Report]
 COUNT = 5000
 PLANTED = 100
 TABLE = pa.table(
@@ -165,11 +167,7 @@ PLANTS = {
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
 @pytest.mark.parametrize("name", PLANTS)
 def test_each_is_found(
-    name: str,
-    columns: bool,
-    load: Callable[..., fastresp.Report],
-    verify: Callable[..., fastresp.VerifyReport],
-    client: redis.Redis,
+    name: str, columns: bool, load: Load, verify: Verify, client: redis.Redis
 ) -> None:
     plant = PLANTS[name]
     source = TABLE if columns else TABLE.to_pylist()
@@ -209,9 +207,7 @@ def test_each_is_found(
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("change", ["missing", "altered", "type", "path"])
-def test_documents(
-    change: str, json_server: LocalServer, verify: Callable[..., fastresp.VerifyReport]
-) -> None:
+def test_documents(change: str, json_server: LocalServer, verify: Verify) -> None:
     """They are stored in another layout than in the source, and compared by value."""
     template = ["JSON.SET d:{id} $ {a!json}", "JSON.SET e:{id} . {text}", "JSON.SET e:{id} $.n 1.0"]
     rows = [
