@@ -14,12 +14,14 @@ from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Any
 
+import redis
+
 from ...outcome.errors import CheckpointError
 from ...outcome.messages import Hint, Message
 from ...server.forks import on_fork
 from ...server.reply_parser import pairs_of, texts_of, unexpected
 from ...server.settings import Server
-from .links import Link, Links, check_name, name_of, possible_later, response_error
+from .links import Link, Links, check_name, name_of, possible_later
 from .markers import Markers, may_fence
 
 __all__ = ["Description", "StoredProgress"]
@@ -245,7 +247,7 @@ class Description:
     def _state(self) -> dict[str, str]:
         try:
             reply = pairs_of("HGETALL", self._home.call("HGETALL", self._hash))
-        except response_error() as error:
+        except redis.ResponseError as error:
             if not str(error).startswith("WRONGTYPE"):
                 raise
             raise self._damaged() from error

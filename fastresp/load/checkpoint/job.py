@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import redis
+
 from ...encode.template import Template
 from ...outcome.errors import CheckpointError, TransportError
 from ...outcome.messages import LINE_SHOWN, shortened
@@ -19,7 +21,7 @@ from ...server.reply_parser import bytes_of, pairs_of
 from ...server.settings import as_server
 from ..commands import is_idempotent
 from .checkpoint import StoredCheckpoint
-from .links import Link, Links, check_name, name_of, possible_later, response_error
+from .links import Link, Links, check_name, name_of, possible_later
 
 __all__ = ["Epoch", "Job", "TaskOutcome"]
 
@@ -305,7 +307,7 @@ class Job:
             with links.home.explained():
                 try:
                     yield links.home
-                except response_error() as error:
+                except redis.ResponseError as error:
                     if not str(error).startswith("WRONGTYPE"):
                         raise
                     what = (key or self._hash).decode()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from typing import Any
+
+import redis
 
 from ...outcome.errors import CheckpointError, TransportError
 from ...outcome.messages import Hint, Message
@@ -20,8 +22,7 @@ from ...server.settings import Server
 from ...transports.filters import Confirmation
 
 __all__ = [
-    "Link", "Links", "address_of", "check_name", "connection_error", "name_of",
-    "possible_later", "redis_error", "response_error", "until_freed",
+    "Link", "Links", "address_of", "check_name", "name_of", "possible_later", "until_freed",
 ]  # fmt: skip
 
 NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
@@ -56,7 +57,7 @@ def until_freed(write: Callable[[], object]) -> None:
         try:
             write()
             return
-        except response_error():
+        except redis.ResponseError:
             if time.monotonic() > end:
                 raise
         time.sleep(0.02)
@@ -94,7 +95,7 @@ class Link:
 
     def info(self) -> dict[str, str]:
         """Return the fields of INFO; empty if the user lacks permission."""
-        with suppress(response_error()):
+        with suppress(redis.ResponseError):
             return parse_info(self.call("INFO"))
         return {}
 
@@ -110,21 +111,19 @@ class Link:
                 f"(maxmemory-policy {self.policy}); set noeviction, or one of the volatile policies"
             )
 
-    @contextmanager
-    def explained(self) -> Iterator[None]:
+    def explained(self) -> AbstractContextManager[None]:
         """Convert redis-py's exceptions to a TransportError that says what to do."""
-        with self.server.explained():
-            yield
+        return self.server.explained()
 
     @contextmanager
     def _once(self) -> Iterator[None]:
         """Set ``lost`` after a connection error, so that redis-py can't reconnect."""
         if self.lost:
-            raise connection_error()("the connection was lost")
+            raise redis.ConnectionError("the connection was lost")
         self.lost = True
         try:
             yield
-        except response_error():
+        except redis.ResponseError:
             self.lost = False
             raise
         self.lost = False
@@ -153,7 +152,7 @@ class Link:
                 for _ in portion:
                     try:
                         found.append(connection.read_response())
-                    except response_error() as error:
+                    except redis.ResponseError as error:
                         found.append(error)
         return found
 
@@ -177,7 +176,7 @@ class Link:
             try:
                 found = bytes_of("CLIENT LIST", self.call("CLIENT", "LIST", "ID", number))
                 exists = bool(found) and (not named or b" name=%s " % self.name.encode() in found)
-            except response_error():
+            except redis.ResponseError:
                 exists = self._is_there(number)
                 exists = None if named and exists else exists  # it may be another client
             if exists or exists is None:
@@ -191,7 +190,7 @@ class Link:
         """
         try:
             self.call("CLIENT", "TRACKING", "ON", "REDIRECT", number)
-        except response_error() as error:
+        except redis.ResponseError as error:
             return False if "does not exist" in str(error) else None
         self.call("CLIENT", "TRACKING", "OFF")
         return True
@@ -277,7 +276,7 @@ class Links:
                 try:
                     link.call("CLIENT", "ID")  # the user may lack permission for PING
                     continue
-                except connection_error():
+                except redis.ConnectionError:
                     if not link.run:
                         raise
                 link.close()
@@ -361,27 +360,6 @@ class Links:
 def address_of(server: Server) -> str:
     """Return the host and port of a node, such as ``"10.0.0.1:6379"``."""
     return f"{server.settings.get('host')}:{server.settings.get('port')}"
-
-
-def response_error() -> type[Exception]:
-    """Return redis-py's class for error replies; redis-py is imported on the first call."""
-    import redis
-
-    return redis.ResponseError
-
-
-def redis_error() -> type[Exception]:
-    """Return the base class of redis-py's exceptions; redis-py is imported on the first call."""
-    import redis
-
-    return redis.RedisError
-
-
-def connection_error() -> type[Exception]:
-    """Return redis-py's class for connection errors; redis-py is imported on the first call."""
-    import redis
-
-    return redis.ConnectionError
 
 
 def check_name(name: str, option: str) -> None:

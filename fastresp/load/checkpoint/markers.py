@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+import redis
+
 from ...outcome.errors import CheckpointError, TransportError
 from ...outcome.messages import Hint, Message
 from ...resp.slots import UNKNOWN, Rules, tags
@@ -22,7 +24,7 @@ from ...server.options import MAX_CONNECTIONS
 from ...server.reply_parser import bytes_of
 from ...sources.files.command_files import argument_of
 from ...transports.failures import TAKEN_OVER
-from .links import Link, Links, redis_error, response_error
+from .links import Link, Links
 
 __all__ = ["FENCE_BYTES", "MERGED_ITEMS", "RUN", "Markers", "has_run", "may_fence"]
 
@@ -156,7 +158,7 @@ def _answer(link: Link, *words: Any) -> Any:
     """Return the reply to a command; None for an error reply."""
     try:
         return link.call(*words)
-    except response_error():
+    except redis.ResponseError:
         return None
 
 
@@ -334,13 +336,13 @@ class Markers:
         values = [self.prefix + str(each).encode() for each in self.reached(row)]
         if self.fenced:
             words = ("EVAL", LEVEL, len(self.keys), *self.keys, self.prefix, *values)
-            with suppress(OSError, redis_error()):
+            with suppress(OSError, redis.RedisError):
                 return not self.links.home.call(*words)
             return False
         failed = 0
         for link, numbers in self._by_link():
             failed += 1
-            with suppress(OSError, redis_error()):
+            with suppress(OSError, redis.RedisError):
                 found = link.replies(
                     [("SET", self.keys[number], values[number]) for number in numbers]
                 )

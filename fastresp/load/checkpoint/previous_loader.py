@@ -6,9 +6,11 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+import redis
+
 from ...outcome.errors import CheckpointError
 from ...outcome.messages import Hint, Message
-from .links import Link, Links, possible_later, response_error
+from .links import Link, Links, possible_later
 
 __all__ = ["AtWork", "check_alone", "close_all", "remove_truncated_transactions"]
 
@@ -97,7 +99,7 @@ def close_all(links: Links, clients: str, timeout: float | None) -> None:
                     if lives or (sure and lives is None):
                         link.call("CLIENT", "KILL", "ID", number)
                         lives = False
-                except response_error() as refusal:
+                except redis.ResponseError as refusal:
                     error = str(refusal)
                 if lives is False:
                     continue
@@ -171,7 +173,7 @@ def _rewrite(link: Link) -> None:
         return
     try:
         link.call("BGREWRITEAOF")
-    except response_error() as error:
+    except redis.ResponseError as error:
         if not any(words in str(error) for words in HARMLESS):
             raise _failed(link, f": {error}") from error
     while "1" in map(link.info().get, UNDER_WAY):

@@ -77,32 +77,27 @@ class ChangedEntries(Entries):
         with closing(read_values(self._target, self._template, keys, self._timeout)) as values:
             replies = chain.from_iterable(values)
             pairs = zip(rows, replies, replies, strict=True)
-            # If values are read without DUMP, equal values may have different encodings.
-            exact = not getattr(self._entries, "by_value", "")
-            return [row for row, *stored in pairs if not is_equal(row, *stored, exact=exact)]
+            return [row for row, *stored in pairs if not self._is_equal(row, *stored)]
+
+    def _is_equal(self, row: EntryRow, expiry: Any, payload: Any) -> bool:
+        """Return whether the target has the value and the expiry of a row.
+
+        Raises:
+            CommandError: the target refuses to read the key.
+        """
+        for reply in (payload, expiry):
+            if isinstance(reply, CommandError):
+                raise reply
+        if type(payload) is not bytes or type(expiry) is not int or max(expiry, 0) != row[1]:
+            return False
+        value, wanted = payload[:-FOOTER_BYTES], row[2][:-FOOTER_BYTES]
+        if value == wanted:
+            return True
+        # If values are read without DUMP, equal values may have different encodings.
+        by_value = getattr(self._entries, "by_value", "")
+        return bool(by_value) and different_part(wanted, value) is None
 
     def close(self) -> None:
         """Stop reading."""
         super().close()
         self._entries.close()
-
-
-def is_equal(row: EntryRow, expiry: Any, payload: Any, *, exact: bool = True) -> bool:
-    """Return whether the target has the payload and the expiry of a row.
-
-    Args:
-        row: the row.
-        expiry, payload: the replies of the target.
-        exact: whether payloads with equal values in different encodings count as different.
-
-    Raises:
-        CommandError: the key can't be read.
-    """
-    for reply in (payload, expiry):
-        if isinstance(reply, CommandError):
-            raise reply
-    if type(payload) is not bytes or type(expiry) is not int:
-        return False
-    value, wanted = payload[:-FOOTER_BYTES], row[2][:-FOOTER_BYTES]
-    same = value == wanted or (not exact and different_part(wanted, value) is None)
-    return same and max(expiry, 0) == row[1]

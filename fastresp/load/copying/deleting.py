@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from functools import partial
 from typing import TypeAlias
@@ -87,17 +87,12 @@ class Deleting(Feature):
 
     def _missing(self) -> Generator[bytes, None, None]:
         """Yield the keys of the target that the source lacks."""
-
-        def found() -> Iterator[bytes]:
-            target = self._target.requiring(commands=())
-            with closing(self._scan(target).pages()) as pages:
-                for page in pages:
-                    yield from (key for key in page if not key.startswith(OWN_KEYS))
-
-        keys = found()
-        with closing(replies_by_key(keys, "EXISTS {0}", self._source, self._timeout)) as replies:
-            for key, reply in replies:
-                if isinstance(reply, CommandError):
-                    raise reply
-                if reply == 0:
-                    yield key
+        with closing(self._scan(self._target.requiring(commands=())).pages()) as pages:
+            keys = (key for page in pages for key in page if not key.startswith(OWN_KEYS))
+            found = replies_by_key(keys, "EXISTS {0}", self._source, self._timeout)
+            with closing(found) as replies:
+                for key, reply in replies:
+                    if isinstance(reply, CommandError):
+                        raise reply
+                    if reply == 0:
+                        yield key

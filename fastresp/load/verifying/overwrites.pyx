@@ -35,9 +35,6 @@ cdef class Numbers:
     def __dealloc__(self):
         free(self.entries)
 
-    def __len__(self):
-        return self.count
-
     cdef Entry *find(self, uint64_t key_hash) except NULL:
         """Return the entry of a hash value; add it if missing. Valid until the next call."""
         cdef uint64_t mask, at
@@ -166,7 +163,7 @@ cdef class OverwriteTracker:
 
     cdef bint may_have_expired(self, const char *key, Py_ssize_t size) except -1:
         """Return whether missing items of a key may have expired."""
-        if not len(self.expired) or not self.may_have_differences(key, size):
+        if not self.expired.count or not self.may_have_differences(key, size):
             return False
         return self.expired.find(hashed(key, size)).number != 0
 

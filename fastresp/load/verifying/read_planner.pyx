@@ -209,7 +209,7 @@ cdef class ReadPlanner:
                 return False
             s.number = entry.number
             entry.number += s.count if s.form == RIGHT else -s.count
-        elif makes_key(s) and len(self.lists):
+        elif makes_key(s) and self.lists.count:
             self.forget_lists(s)
         return True
 

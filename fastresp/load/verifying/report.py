@@ -95,11 +95,10 @@ class Difference:
         A value that is not UTF-8 is an object such as ``{"base64": "/w=="}``. A value is cut after
         4,096 bytes; ``wanted_bytes`` or ``found_bytes`` is then its original size.
         """
+        places = {name: getattr(self, name) for name in ("file", "row_in_file", "line")}
         line: dict[str, Any] = {
             "row": self.row,
-            "file": self.file,
-            "row_in_file": self.row_in_file,
-            "line": self.line,
+            **{name: value for name, value in places.items() if value is not None},
             "key": _for_json(self.key),
             "field": _for_json(self.field),
             "kind": self.kind,
@@ -110,8 +109,6 @@ class Difference:
             line["wanted_bytes"] = len(self.wanted)
         if isinstance(self.found, bytes) and self.found_bytes > SHOWN_BYTES:
             line["found_bytes"] = self.found_bytes
-        unknown = [name for name in ("file", "row_in_file", "line") if line[name] is None]
-        line = {name: value for name, value in line.items() if name not in unknown}
         return line | {name: True for name in ("changed", "repaired") if getattr(self, name)}
 
 
