@@ -322,7 +322,7 @@ class StoredCheckpoint(Description):
             raise self.taken_over()
 
     def close(self, row: int | None = None, seen: int | None = None) -> None:
-        """Release the lease if it is ours, and close the connections.
+        """Release the lease if this loader is the owner, and close the connections.
 
         Delete a new checkpoint if no rows were sent, for example because of an error in the
         template.

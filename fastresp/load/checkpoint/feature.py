@@ -284,7 +284,7 @@ class CheckpointFeature(Feature):
 
     @property
     def _repeatable_row(self) -> int | None:
-        """The row to store in the marker at the end; None to leave it unchanged."""
+        """The row to store in the marker at the end; None to leave the marker unchanged."""
         if self._batched or self._transport is None or self._transport.lanes is None:
             return None
         return self._answered_row if self._one_lane else None

@@ -135,8 +135,8 @@ class Job:
         """Return the outcome of a task of an ended job; None if the job has not ended.
 
         Raises:
-            CheckpointError: the job has ended without this task or with a different template, or
-                its epoch has ended and its hash was deleted.
+            CheckpointError: the job has ended without this task or with a different template; or
+                its epoch has ended, and the job's hash was deleted.
             TransportError: the server can't be reached.
         """
         with self._home() as home:

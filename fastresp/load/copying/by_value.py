@@ -113,7 +113,7 @@ class Values:
             return [Found(key, int(expiry), bytes(kind)) for key, expiry, kind in found]
 
     def large(self, keys: list[bytes]) -> set[bytes]:
-        """Return the keys with many bytes or items, for servers that refuse MEMORY USAGE."""
+        """Return the keys whose lengths show large values; for servers without MEMORY USAGE."""
         found = [each for each in self.look(keys) if each.kind in LENGTHS]
         lengths = self._replies([(LENGTHS[each.kind], each.key) for each in found])
         return {
@@ -220,7 +220,7 @@ def knows_times(key: bytes, error: CommandError) -> bool:
     """Return whether a server that refused HPEXPIRETIME knows this command.
 
     Raises:
-        SourceError: it does, and the user lacks permission.
+        SourceError: the server knows the command, but the user lacks permission.
     """
     if "unknown command" in error.text.lower():
         return False

@@ -110,7 +110,7 @@ def _copy_and_follow(
 
 
 def _check_other_server(entries: ReplicaEntries, options: CopyOptions) -> None:
-    """Refuse a checkpoint in the source, whose writes would be further commands to follow."""
+    """Refuse to store the checkpoint in the source: each write would be a command to follow."""
     target = as_server(options.server, Requirements(nodes=True))
     if entries.names() & names_of(target, target.ask(options.timeout)):
         text = "the source and the target are the same server, so each write of the checkpoint "
@@ -253,9 +253,9 @@ def copy(
             ``"zset"``, ``"stream"``, ``"json"``, or the name of a module's type.
         db: copy the keys of this database of the source; None for the database of the source's URL,
             or database 0 of a file. Keys are copied into the database of the target's URL.
-        exists: what to do with a key that the target already has: ``"error"`` keeps it, and its
-            copy fails with BUSYKEY; ``"skip"`` keeps it, and counts it in the report's
-            ``existing``; ``"replace"`` replaces it.
+        exists: what to do with a key that the target already has: ``"error"`` keeps the key, and
+            reports the error BUSYKEY; ``"skip"`` keeps the key, and counts it in the report's
+            ``existing``; ``"replace"`` replaces the key.
         rename: replace a prefix of keys: ``"old:* -> new:*"``. Keys without the old prefix keep
             their names. If such a key begins with the new prefix, a SourceError is raised, since a
             renamed key could replace it.
@@ -302,20 +302,22 @@ def copy(
             not delete expired keys by itself. Without import mode, ``follow`` logs a warning: the
             target, like any server that is not a replica, loses a key that expires before the
             command that extends its time to live is applied.
-        max_payload_bytes: a key of a server that uses more memory than this is read and written in
+        max_payload_bytes: a key that uses more memory in a server than this is read and written in
             parts; None for 33,554,432 (32 MiB). The parts are written to a temporary key, which is
             renamed at the end, so little memory is needed, and the target never has a part of the
             key. A source whose used memory is above this limit also runs MEMORY USAGE for each key,
             which costs about 18% more CPU time; a higher limit avoids this. A value whose length
             changes meanwhile is read again, and is an error after three attempts; after other
             changes, the copy may be a state that the value never had. Keys in parts that fail count
-            as errors, but are not written to ``rejects``. Files and snapshots have whole values.
+            as errors, but are not written to ``rejects``. Keys of files and snapshots are always
+            copied as a whole.
         checkpoint: a ``Checkpoint``, or its name: every 2 seconds, the remaining part of the scan
             is stored in the target, so that the copy can resume after any failure. Keys copied
             since the last store are copied again, so ``exists`` must be ``"skip"`` or
-            ``"replace"``. If the source was restarted in the meantime, all keys are scanned again.
-            With ``follow``, the target stores the replication offset with each block of commands,
-            and a resumed copy continues at this offset: each command is applied exactly once.
+            ``"replace"``. If a node of the source was restarted meanwhile, all its keys are scanned
+            again. With ``follow``, the target stores the replication offset with each block of
+            commands, and a resumed copy continues at this offset: each command is applied exactly
+            once.
 
     Returns:
         The report of the load into the target, which counts a row and a command for each key.

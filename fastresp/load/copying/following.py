@@ -219,7 +219,7 @@ class Following:
         return name
 
     def _commands_of(self, name: bytes, command: list[bytes]) -> list[list[bytes]]:
-        """Return the commands to send for a command; in a transaction, EXEC returns them all."""
+        """Return the commands to send for a command; EXEC returns those of its transaction."""
         if name == b"SELECT" and command[1:] and command[1].isdigit():
             self._database = int(command[1])
         elif name == b"MULTI":
@@ -243,7 +243,7 @@ class Following:
         """Return the commands that change the target's keys as a command changed the source's.
 
         Raises:
-            SourceError: this is impossible.
+            SourceError: there are no such commands.
         """
         shown = name.decode(errors="backslashreplace")
         if self._database < 0:
@@ -278,12 +278,12 @@ class Following:
 
 
 def whole(commands: list[list[bytes]]) -> list[list[bytes]]:
-    """Return the commands in a transaction, unless there is only one."""
+    """Wrap commands in a transaction, unless there is only one."""
     return [[b"MULTI"], *commands, [b"EXEC"]] if commands[1:] else commands
 
 
 class StoredFollowing:
-    """Stores how far a copy has followed its source, as a Place, in a key of the target.
+    """Stores the Place up to which a copy has followed its source, in a key of the target.
 
     The Place is written in one transaction with the commands before it, so each command is applied
     exactly once, whatever fails.
@@ -386,7 +386,7 @@ class SourceOffset:
         self._offsets: deque[tuple[float, int]] = deque(maxlen=OFFSETS_KEPT)
 
     def ask(self, applied: int) -> bool:
-        """Ask the source, at most every ASKED_S; return whether it was asked and has answered.
+        """Ask the source, at most every ASKED_S seconds; return whether there is a new answer.
 
         Args:
             applied: the target's offset; lower offsets of the source are forgotten.

@@ -275,7 +275,7 @@ class InParts(Feature):
             yield True
 
     def _compared(self, found: Found, before: Extent | None, parts: Parts) -> tuple[Found, str]:
-        """Look again at a key whose parts were read; return (key, GONE, CHANGED or "")."""
+        """After the parts were read, return (the key's current state, GONE or CHANGED or "")."""
         assert self._reader is not None
         now = self._reader.look(found.key)
         if now.is_gone:
@@ -288,7 +288,7 @@ class InParts(Feature):
         self._entries.watch((to, max(found.expiry, 0), digest.to_bytes(8, "little")))
 
     def _finished(self, found: Found, to: bytes, name: bytes, parts: Parts) -> str:
-        """Check the temporary key's length, and rename it; return an error, GONE, or ""."""
+        """Rename the temporary key if its length is right; return an error's text, GONE, or ""."""
         length = self._keys.ask(to, LENGTHS[found.kind], name)
         if isinstance(length, CommandError):
             return length.text
@@ -389,7 +389,7 @@ class TargetKeys:
         return self._opened
 
     def confirm(self) -> None:
-        """Wait until the renamed keys are durable; a node confirms all its earlier commands.
+        """Wait until the renamed keys are durable; then their nodes' earlier commands are, too.
 
         Raises:
             TransportError: a key is not confirmed to be durable.
@@ -478,7 +478,7 @@ class Parts:
         Items appended to a list or a stream meanwhile are allowed: they count as later changes.
 
         Args:
-            before, after: the extents of the value before and after.
+            before, after: the value's extents before and after the parts were read.
         """
         if before.length is None or after.length is None:
             return True

@@ -110,7 +110,7 @@ class CopyOptions(Options):
 
     @property
     def limit(self) -> int:
-        """The maximum memory, in bytes, of a key that is copied whole."""
+        """The maximum memory, in bytes, of a key that is copied as a whole."""
         return self.max_payload_bytes or PAYLOAD_BYTES
 
     @property
@@ -162,7 +162,7 @@ class CopyOptions(Options):
         )
 
     def check_same_database(self) -> None:
-        """Refuse to copy keys to themselves, or to names that SCAN may return and copy again."""
+        """Refuse a copy within one database, unless it renames keys, and each key only once."""
         same = "the source and the target are the same database; "
         if self.rename is None:
             raise ValueError(Message(same, "pass another target, or ", Hint("rename", ...)))

@@ -74,7 +74,7 @@ class ReplicaEntries(Entries):
         """Check that the server can be used, and count its keys.
 
         Raises:
-            SourceError: the server can't be used, or a cluster is to be followed.
+            SourceError: the server can't be used; or ``follow`` is set, and it is a cluster.
         """
         try:
             answers = self.server.ask(self._timeout)
@@ -112,7 +112,7 @@ class ReplicaEntries(Entries):
         self._owners = owners_of(topology)
 
     def _check_slots(self) -> None:
-        """Check that the snapshots of a cluster have the keys of each slot once.
+        """Check that the keys of each slot are in exactly one of a cluster's snapshots.
 
         Raises:
             SourceError: slots have moved since ``open()``, or are moving.

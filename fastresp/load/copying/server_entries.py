@@ -61,10 +61,10 @@ def names_of(server: Server, answers: Answers) -> frozenset[str]:
 
 
 class BatchCore(ReplyCore):
-    """Yields lists of replies, since yielding each reply would take longer than reading it.
+    """Yields lists of replies: to yield replies one by one would take longer than to read them.
 
     The next commands are sent before a list is yielded. Otherwise, the server would idle while the
-    caller handles the list: for a fifth of the time of a copy.
+    caller handles the list: in a copy, for a fifth of the time.
     """
 
     def replies(self) -> Iterator[list[Any]]:
@@ -112,7 +112,7 @@ class Track:
     """Finds the remaining parts of a scan for a number of copied rows.
 
     Args:
-        left: the parts to scan from the first row on; None for the whole scan.
+        left: the parts to scan before any row is copied; None for the whole scan.
     """
 
     def __init__(self, left: list[ScanPart] | None) -> None:
@@ -252,7 +252,7 @@ class ServerEntries(Entries):
         ]
 
     def _is_small(self, answers: Answers) -> bool:
-        """Return whether each node's memory is at most ``limit``, so that no key can be larger."""
+        """Return whether each node's used memory is at most ``limit``: then no key is larger."""
         servers = [self.server.any_node()]
         if answers.topology is not None:
             servers = self.server.requiring(nodes=False).nodes_of(answers.topology.nodes, 1)

@@ -38,7 +38,7 @@ HEAD_ITEMS = 10
 
 
 class Extent(NamedTuple):
-    """The length of a value, to notice changes while it is read.
+    """The length of a value, compared before and after the value is read, to detect changes.
 
     Attributes:
         length: the length; None if the server refuses the command for it.
@@ -91,7 +91,7 @@ class ValueReader:
             raise unreadable(key, message_of(error)) from error
 
     def extent(self, found: Found) -> Extent:
-        """Return the extent of a value, to compare its extents before and after it is read."""
+        """Return the current extent of a value; see Extent."""
         key, kind = found.key, found.kind
         if kind not in LENGTHS:
             return Extent(None, [])
@@ -271,7 +271,7 @@ def named(items: Any) -> dict[str, Any]:
 
 
 class Digest:
-    """A hash of a value, from the commands that create it, in any order for unordered values.
+    """A hash of the commands that create a value; the order of unordered items does not count.
 
     Attributes:
         value: the hash of the commands so far.

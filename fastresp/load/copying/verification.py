@@ -258,7 +258,7 @@ class Verification:
     ) -> tuple[EntryRow | None, Difference | None]:
         """Read a key in parts from both servers; return (row, difference).
 
-        The row has a digest instead of a payload; it is None if the source no longer has the key.
+        The row, with a digest as its payload, is None if the source no longer has the key.
 
         Args:
             original: the key in the source.
@@ -297,7 +297,7 @@ class Verification:
         return iter_replies(keys, template, server=server, timeout=self._timeout)
 
     def _recheck(self) -> list[Difference]:
-        """Compare the differing keys again; return the differences the source did not cause."""
+        """Recheck the differing keys; return differences of keys that the source did not change."""
         entries = self._entries
         if not isinstance(entries, ServerEntries):  # a file does not change
             return [*self._candidates.values()]
@@ -343,8 +343,8 @@ class Verification:
     ) -> Iterator[tuple[bytes, bytes, list[EntryRow] | None]]:
         """Read keys of the source again; yield (key, name in the source, rows).
 
-        ``rows`` has the key's row, or is empty if the key is gone; it is None for a key to be read
-        in parts.
+        ``rows`` is a list with the key's row; empty if the key is gone; None if the key must be
+        read in parts.
         """
         whole = []
         for key in keys:
