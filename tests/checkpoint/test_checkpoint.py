@@ -23,6 +23,7 @@ from fastresp.load.commands import is_idempotent
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Checkpoint, grouped
 
+StartServer = Callable[..., LocalServer]
 PUSH = "RPUSH list:{0} {1}"
 ROWS = [(number % 10, number) for number in range(20_000)]
 
@@ -181,9 +182,7 @@ def test_source_shorter_than_the_marker(server: LocalServer, client: redis.Redis
     assert client.llen("list") == 10
 
 
-def test_server_closes_idle_connections(
-    start_server: Callable[..., LocalServer],
-) -> None:
+def test_server_closes_idle_connections(start_server: StartServer) -> None:
     """The checkpoint's connection is idle until the end."""
     server = start_server("--timeout", "1")
 
@@ -247,9 +246,7 @@ def test_full_memory(insert_singly: Insert, server: LocalServer, client: redis.R
 
 
 @pytest.mark.few(1)
-def test_waits_for_replicas(
-    insert_singly: Insert, start_server: Callable[..., LocalServer]
-) -> None:
+def test_waits_for_replicas(insert_singly: Insert, start_server: StartServer) -> None:
     """EXEC does not wait for them, so they confirm several transactions together."""
     port = free_port()
     server = start_server("--port", str(port))
@@ -592,7 +589,7 @@ class TestRefused:
         with pytest.raises(fastresp.CheckpointError, match="is gone"):
             fastresp.mass_insert(ROWS, PUSH, **grouped(begun | {"resume": True}))
 
-    def test_server_that_may_evict_it(self, start_server: Callable[..., LocalServer]) -> None:
+    def test_server_that_may_evict_it(self, start_server: StartServer) -> None:
         server = start_server("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
         with pytest.raises(fastresp.CheckpointError, match="set noeviction"):
             fastresp.mass_insert(ROWS, PUSH, server=server.url, checkpoint=NAME)

@@ -30,6 +30,7 @@ from fastresp.load.copying import server_entries
 from fastresp.load.copying.in_parts import temporary
 from fastresp.server.local_server import LocalServer
 
+StartServer = Callable[..., LocalServer]
 EXPIRING = (b"hash:expiring", b"hash:expiring table")
 PARTS = 1_000  # bytes; most collections of fill() are larger
 MIB = 1 << 20
@@ -122,9 +123,7 @@ def test_keys_that_scan_finds_late(
     check(source, target)
 
 
-def test_several_chunks_of_commands(
-    start_server: Callable[..., LocalServer], target: redis.Redis
-) -> None:
+def test_several_chunks_of_commands(start_server: StartServer, target: redis.Redis) -> None:
     """Values that need several chunks before they are payloads."""
     server = start_server()
     with redis.Redis.from_url(server.url) as source:
@@ -429,7 +428,7 @@ def test_appends_while_a_list_is_read(
     ],
 )
 def test_values_that_change_while_they_are_read(
-    key: str, name: bytes, change: str, start_server: Callable[..., LocalServer],
+    key: str, name: bytes, change: str, start_server: StartServer,
     target: redis.Redis, tmp_path: Path,
 ) -> None:  # fmt: skip
     server = start_server(program=located("redis-8.2", WHEEL_SERVERS))
@@ -443,9 +442,7 @@ def test_values_that_change_while_they_are_read(
         assert differences(comparable(wanted), comparable(contents(target))) == []
 
 
-def test_rate_limit_of_keys_in_parts(
-    start_server: Callable[..., LocalServer], target: redis.Redis
-) -> None:
+def test_rate_limit_of_keys_in_parts(start_server: StartServer, target: redis.Redis) -> None:
     """One limit for the parts of all keys: in bytes, or in keys."""
     server = start_server()
     with redis.Redis.from_url(server.url) as source:
@@ -480,7 +477,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_interrupt(start_server: Callable[..., LocalServer], target: redis.Redis) -> None:
+def test_interrupt(start_server: StartServer, target: redis.Redis) -> None:
     """Ctrl-C in the middle of a large value leaves nothing of it."""
     server = start_server()
     with redis.Redis.from_url(server.url) as source:
@@ -508,7 +505,7 @@ print(peak() - before)
 """
 
 
-def test_memory(start_server: Callable[..., LocalServer], target: redis.Redis) -> None:
+def test_memory(start_server: StartServer, target: redis.Redis) -> None:
     """Values of 100 MB each are copied in a few MiB."""
     server = start_server("--rdbcompression", "no")  # otherwise, whole values are small, too
     with redis.Redis.from_url(server.url) as source:
@@ -537,9 +534,7 @@ def test_temporary_names_have_the_slot_of_their_keys() -> None:
     assert len({temporary(key) for key in keys}) == len(keys)
 
 
-def test_durable(
-    start_server: Callable[..., LocalServer], source: redis.Redis, target: redis.Redis
-) -> None:
+def test_durable(start_server: StartServer, source: redis.Redis, target: redis.Redis) -> None:
     """Keys in parts are as durable as the others."""
     options = "--appendonly", "yes", "--appendfsync", "always"
     server = start_server(*options, program=located("redis-8.2", WHEEL_SERVERS))
@@ -594,7 +589,7 @@ def test_keys_that_were_not_copied(
 
 
 def test_number_of_keys_set_aside(
-    start_server: Callable[..., LocalServer], target: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    start_server: StartServer, target: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many streams there are: few are set aside at a time."""
     monkeypatch.setattr(server_entries, "MAX_ASIDE", 30)
@@ -684,7 +679,7 @@ fastresp.copy(source, target, exists="replace", max_payload_bytes=1000, rate_lim
 
 
 @pytest.mark.slow
-def test_killed(start_server: Callable[..., LocalServer], target: redis.Redis) -> None:
+def test_killed(start_server: StartServer, target: redis.Redis) -> None:
     """SIGKILL in the middle of a part: the resumed copy completes all keys, and leaves no other."""
     server = start_server()
     with redis.Redis.from_url(server.url) as source:

@@ -34,6 +34,8 @@ from fastresp.sources.entries import Entries
 EXPIRING = ("hash:expiring", "hash:expiring table")
 Copy = Callable[..., fastresp.Report]
 
+StartServer = Callable[..., LocalServer]
+
 
 def copy_asyncio(*arguments: Any, **options: Any) -> fastresp.Report:
     return asyncio.run(fastresp.aio.copy(*arguments, **options))
@@ -184,9 +186,7 @@ def test_the_same_database(copy: Copy, target: redis.Redis) -> None:
         assert copy(target, other).rows == 3
 
 
-def test_the_same_database_whose_info_is_refused(
-    start_server: Callable[..., LocalServer], port: int
-) -> None:
+def test_the_same_database_whose_info_is_refused(start_server: StartServer, port: int) -> None:
     """The ID of the server is unknown, so addresses are compared."""
     server = start_server("--port", str(port))
     with redis.Redis.from_url(server.url) as client:
@@ -205,7 +205,7 @@ def test_the_same_database_whose_info_is_refused(
     fastresp.copy(f"redis://reader:x@localhost:{port}", f"redis://localhost:{port}/1")
 
 
-def test_source_that_is_lost(start_server: Callable[..., LocalServer], target: redis.Redis) -> None:
+def test_source_that_is_lost(start_server: StartServer, target: redis.Redis) -> None:
     """The error names the source, and earlier keys are in the target."""
     server = start_server()
     with redis.Redis.from_url(server.url) as client:
@@ -227,9 +227,7 @@ def test_source_that_is_down(target: redis.Redis, port: int) -> None:
         fastresp.copy(f"redis://127.0.0.1:{port}", target)
 
 
-def test_missing_keys_are_counted(
-    start_server: Callable[..., LocalServer], target: redis.Redis
-) -> None:
+def test_missing_keys_are_counted(start_server: StartServer, target: redis.Redis) -> None:
     """Keys that are deleted between SCAN and DUMP are no errors."""
     server = start_server()
     with redis.Redis.from_url(server.url) as client:
@@ -244,9 +242,7 @@ def test_missing_keys_are_counted(
     assert "deleted or expired before reading" in str(report)
 
 
-def test_source_works_while_its_values_are_handled(
-    start_server: Callable[..., LocalServer],
-) -> None:
+def test_source_works_while_its_values_are_handled(start_server: StartServer) -> None:
     """The next values are requested before the first values are returned."""
     server = start_server()
     with redis.Redis.from_url(server.url) as client:
@@ -322,7 +318,7 @@ def test_checkpoint(
 
 
 def test_checkpoint_of_a_source_that_was_restarted(
-    start_server: Callable[..., LocalServer],
+    start_server: StartServer,
     target: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -377,7 +373,7 @@ KILLS = 5
 
 @pytest.mark.few(0)
 @pytest.mark.parametrize("seed", range(40))
-def test_killed_copies(start_server: Callable[..., LocalServer], seed: int) -> None:
+def test_killed_copies(start_server: StartServer, seed: int) -> None:
     """Copies that SIGKILL ends at any time: the data is the same in the end."""
     source, target = start_server(*debug_options()), start_server(*debug_options())
     made = random.Random(seed)
