@@ -21,6 +21,7 @@ from other_servers import Noida
 from peak import PEAK
 from proxy import Fault, Proxy
 from server_programs import WHEEL_SERVERS, located
+from test_copy_dry_run import path_of
 from test_from_replica import SERVERS, two_servers
 
 import fastresp
@@ -31,31 +32,10 @@ from fastresp.load.copying.in_parts import temporary
 from fastresp.server.local_server import LocalServer
 
 StartServer = Callable[..., LocalServer]
+TARGET = "valkey-9.1"
 EXPIRING = (b"hash:expiring", b"hash:expiring table")
 PARTS = 1_000  # bytes; most collections of fill() are larger
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def shared_target() -> Iterator[LocalServer]:
-    with LocalServer(program=located("valkey-9.1", WHEEL_SERVERS)) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def shared_source() -> Iterator[LocalServer]:
-    with LocalServer(program=located("redis-8.2", WHEEL_SERVERS)) as server:
-        with redis.Redis.from_url(server.url) as client:
-            fill(client)
-            without_dump(client)
-        yield server
-
-
-@pytest.fixture
-def source(shared_source: LocalServer) -> Iterator[redis.Redis]:
-    """A client of a server whose keys no test changes."""
-    with redis.Redis.from_url(shared_source.url) as client:
-        yield client
 
 
 @pytest.fixture
@@ -64,20 +44,11 @@ def refused(shared_source: LocalServer) -> str:
     return f"unix://reader:x@{shared_source.socket}"
 
 
-@pytest.fixture
-def target(shared_target: LocalServer) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(shared_target.url) as client:
-        client.flushall()
-        yield client
-
-
 def without_dump(client: redis.Redis) -> None:
     client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+@all", "-dump")
 
 
-def path_of(client: redis.Redis) -> str:
-    path: str = client.connection_pool.connection_kwargs["path"]
-    return path
+prepare = without_dump
 
 
 def comparable(found: dict[bytes, Any], *, timed: bool = True) -> dict[bytes, Any]:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import redis
 from every_encoding import FAR_MS, contents, differences, fill, knows_field_expiry
-from server_programs import WHEEL_SERVERS, located
 from test_from_replica import SERVERS, two_servers
 
 import fastresp
@@ -30,10 +29,10 @@ from fastresp.server.preflight import Requirements
 from fastresp.server.settings import Server
 from fastresp.sources.entries import Entries
 
+TARGET = "valkey-8.1"
 # Hashes whose fields expire: the target knows no such type.
 EXPIRING = ("hash:expiring", "hash:expiring table")
 Copy = Callable[..., fastresp.Report]
-
 StartServer = Callable[..., LocalServer]
 
 
@@ -46,34 +45,8 @@ def copy(request: pytest.FixtureRequest) -> Copy:
     return request.param
 
 
-@pytest.fixture(scope="module")
-def shared_target() -> Iterator[LocalServer]:
-    with LocalServer(program=located("valkey-8.1", WHEEL_SERVERS)) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def shared_source() -> Iterator[LocalServer]:
-    with LocalServer(program=located("redis-8.2", WHEEL_SERVERS)) as server:
-        client = redis.Redis.from_url(server.url)
-        fill(client)
-        client.delete(*EXPIRING)
-        client.close()
-        yield server
-
-
-@pytest.fixture
-def source(shared_source: LocalServer) -> Iterator[redis.Redis]:
-    """A client of a server whose keys no test changes."""
-    with redis.Redis.from_url(shared_source.url) as client:
-        yield client
-
-
-@pytest.fixture
-def target(shared_target: LocalServer) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(shared_target.url) as client:
-        client.flushall()
-        yield client
+def prepare(client: redis.Redis) -> None:
+    client.delete(*EXPIRING)
 
 
 def test_every_type(copy: Copy, source: redis.Redis, target: redis.Redis) -> None:

@@ -12,35 +12,17 @@ from typing import Any
 
 import pytest
 import redis
-from every_encoding import fill
 from local_cluster import LocalCluster
-from server_programs import WHEEL_SERVERS, located
 
 import fastresp
 import fastresp.aio
 from fastresp.server.local_server import LocalServer
 
-
-@pytest.fixture(scope="module")
-def source() -> Iterator[redis.Redis]:
-    program = located("redis-8.2", WHEEL_SERVERS)
-    with LocalServer(program=program) as server, redis.Redis.from_url(server.url) as client:
-        fill(client)
-        client.execute_command("VADD", "vectors", "VALUES", 2, 1, 2, "a")
-        yield client
+TARGET = "valkey-8.1"
 
 
-@pytest.fixture(scope="module")
-def shared_target() -> Iterator[redis.Redis]:
-    program = located("valkey-8.1", WHEEL_SERVERS)
-    with LocalServer(program=program) as server, redis.Redis.from_url(server.url) as client:
-        yield client
-
-
-@pytest.fixture
-def target(shared_target: redis.Redis) -> redis.Redis:
-    shared_target.flushall()
-    return shared_target
+def prepare(client: redis.Redis) -> None:
+    client.execute_command("VADD", "vectors", "VALUES", 2, 1, 2, "a")
 
 
 def path_of(client: redis.Redis) -> str:

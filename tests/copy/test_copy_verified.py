@@ -22,36 +22,20 @@ import fastresp.aio
 from fastresp.load.copying import verification
 from fastresp.server.local_server import LocalServer
 
+TARGET = "redis-server"
 
-@pytest.fixture(scope="module")
-def shared_source() -> Iterator[redis.Redis]:
-    program = located("redis-8.2", WHEEL_SERVERS)
-    with LocalServer(program=program) as server, redis.Redis.from_url(server.url) as client:
-        fill(client)
-        client.execute_command("VADD", "vectors", "VALUES", 2, 1, 2, "a")
-        client.save()
-        yield client
+
+def prepare(client: redis.Redis) -> None:
+    client.execute_command("VADD", "vectors", "VALUES", 2, 1, 2, "a")
+    client.save()
 
 
 @pytest.fixture
-def source(shared_source: redis.Redis) -> Iterator[redis.Redis]:
+def source(source: redis.Redis) -> Iterator[redis.Redis]:
     """A client of a server to which tests may add keys "new:..."."""
-    yield shared_source
-    for key in shared_source.keys("new:*"):
-        shared_source.delete(key)
-
-
-@pytest.fixture(scope="module")
-def shared_target() -> Iterator[redis.Redis]:
-    program = located("redis-server", WHEEL_SERVERS)
-    with LocalServer(program=program) as server, redis.Redis.from_url(server.url) as client:
-        yield client
-
-
-@pytest.fixture
-def target(shared_target: redis.Redis) -> redis.Redis:
-    shared_target.flushall()
-    return shared_target
+    yield source
+    for key in source.keys("new:*"):
+        source.delete(key)
 
 
 def verified(source: Any, target: Any, **options: Any) -> fastresp.CopyVerifyReport:
