@@ -135,14 +135,6 @@ class CopyVerifyReport(VerifyReport):
         return f", first: {shown_argument(difference.key)}{where}"
 
 
-class Pair(NamedTuple):
-    """A row of the source, and the replies of the target to PEXPIRETIME and DUMP."""
-
-    row: EntryRow
-    expiry: Any
-    dump: Any
-
-
 class Part(NamedTuple):
     """A part of a value that differs; the fields are as in Difference."""
 
@@ -227,12 +219,12 @@ class Verification:
     def _compare_next(self) -> bool:
         """Compare the next keys; return whether there may be more keys."""
         rows = next(self._parts, [])
-        for pair in self._pairs(rows):
+        for row, expiry, dump in self._pairs(rows):
             self.report.rows_compared += 1
-            self.report.values += 1 + bool(pair.row[1])
-            difference = compared(pair, self.report.rows_compared - 1)
+            self.report.values += 1 + bool(row[1])
+            difference = compared(row, expiry, dump, self.report.rows_compared - 1)
             if difference is not None:
-                self._candidates[pair.row[0]] = difference
+                self._candidates[row[0]] = difference
         if isinstance(self._entries, ServerEntries):
             self._compare_in_parts(self._entries)
         if len(self._candidates) >= MAX_DIFFERENCES:
@@ -280,18 +272,16 @@ class Verification:
             return row, Difference(at, key, None, "value", None, None)
         return row, different_expiry(at, key, expires, max(other.expiry, 0))
 
-    def _pairs(self, rows: list[EntryRow]) -> Iterator[Pair]:
-        """Read the target's copies of rows.
+    def _pairs(self, rows: list[EntryRow]) -> Iterator[tuple[EntryRow, Any, Any]]:
+        """Read the target's copies of rows; yield (row, reply to PEXPIRETIME, reply to DUMP).
 
         Raises:
             CommandError: the target refuses a command.
         """
         if not self._template:
             self._template = [expiry_command(self._target, self._timeout), "DUMP {0}"]
-        replies = self._read([row[0] for row in rows], self._template, self._target)
-        with closing(replies):
-            for row, expiry, dump in zip(rows, replies, replies, strict=False):
-                yield Pair(row, expiry, dump)
+        with closing(self._read([row[0] for row in rows], self._template, self._target)) as replies:
+            yield from zip(rows, replies, replies, strict=False)
 
     def _read(self, keys: list[bytes], template: list[str], server: Server) -> Any:
         return iter_replies(keys, template, server=server, timeout=self._timeout)
@@ -326,8 +316,8 @@ class Verification:
             if rows is None:
                 row, difference = self._compared_in_parts(original, at)
             else:
-                for pair in self._pairs(rows):
-                    row, difference = pair.row, compared(pair, at)
+                for row, expiry, dump in self._pairs(rows):
+                    difference = compared(row, expiry, dump, at)
             if row is None:
                 self.report.add_changed(key)
             elif difference is None:
@@ -365,25 +355,26 @@ class Verification:
                 yield key, original, self._restorer.dumped_rows([expiry, dump], iter([original]))
 
 
-def compared(pair: Pair, at: int) -> Difference | None:
-    """Return the difference of a pair; None if the copy equals its source.
+def compared(row: EntryRow, expiry: Any, dump: Any, at: int) -> Difference | None:
+    """Return the difference between a key and its copy; None if they are equal.
 
     Args:
-        pair: the source's row and the target's replies.
+        row: the row of the source.
+        expiry, dump: the target's replies to PEXPIRETIME and DUMP.
         at: index of the key, for the Difference.
     """
-    key, expires, payload = pair.row
-    if pair.dump is None:
+    key, expires, payload = row
+    if dump is None:
         return Difference(at, key, None, "missing", None, None)
-    if pair.dump != payload:
-        source, target = (each[:-FOOTER_BYTES] for each in (payload, pair.dump))
+    if dump != payload:
+        source, target = (each[:-FOOTER_BYTES] for each in (payload, dump))
         part = None if source == target else different_part(source, target)
         if part is not None:
             size = len(part.found) if isinstance(part.found, bytes) else 0
             return Difference(
                 at, key, part.name, part.kind, cut(part.wanted), cut(part.found), size
             )
-    return different_expiry(at, key, expires, max(pair.expiry, 0))
+    return different_expiry(at, key, expires, max(expiry, 0))
 
 
 def different_expiry(at: int, key: bytes, expires: int, found: int) -> Difference | None:
