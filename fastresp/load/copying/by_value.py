@@ -21,12 +21,13 @@ from ...server.settings import Server
 from ...sources.entries import PART_BYTES, EntryRow
 
 __all__ = [
-    "CREATING", "FIRST_ITEMS", "LENGTHS", "SCANS", "Command", "Found", "Values", "in_order",
+    "CREATING", "FIRST_ITEMS", "FOOTER_BYTES", "LENGTHS", "SCANS", "Command", "Found", "Values", "in_order",
     "knows_times", "only_dumped", "unreadable", "why_by_value",
 ]  # fmt: skip
 
 # The number of items in the first request for a value; a value with more is read in parts.
 FIRST_ITEMS = 1_000
+# The RDB version and the checksum, at the end of a DUMP payload.
 FOOTER_BYTES = 10
 CHECKSUM_BYTES = 8
 # No batch of values is larger; the serializer multiplies this number, so it is below 2**63.

@@ -15,12 +15,11 @@ from ...replies.key_pattern import expiry_command
 from ...server.preflight import Requirements
 from ...server.settings import Server, ServerLike, as_server
 from ...sources.entries import Entries, EntryRow, in_parts
+from .by_value import FOOTER_BYTES
 from .server_entries import DUMP, read_values
 from .verification import different_part
 
 __all__ = ["ChangedEntries"]
-
-FOOTER_BYTES = 10
 
 
 class ChangedEntries(Entries):

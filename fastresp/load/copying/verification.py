@@ -24,6 +24,7 @@ from ...sources.entries import Entries, EntryRow, in_parts
 from ...sources.files.rdb import type_of
 from ...transports.driver import Blocking, Steps
 from ..verifying.report import Difference, VerifyReport, max_share
+from .by_value import FOOTER_BYTES
 from .options import CopyOptions
 from .server_entries import ServerEntries
 from .value_reader import ValueReader, digest_of
@@ -40,7 +41,6 @@ CHANGED_SHOWN = 100
 SHOWN_BYTES = 4096
 # Tolerance for expiries: servers before 7.0 report only the remaining time.
 EXACT_MS = 1
-FOOTER_BYTES = 10
 # Types of stored values. Source: rdb.h of Redis and Valkey.
 MODULE = 7
 TIMED_HASHES = (22, 24, 25)
