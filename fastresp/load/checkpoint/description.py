@@ -320,7 +320,7 @@ class Description:
         )
 
     def _as_owner(self, *commands: tuple[Any, ...]) -> bool:
-        """Run commands in one transaction if this loader is still the owner; return whether so."""
+        """Run commands in one transaction if this loader is the owner; return whether they ran."""
         if self._is_owner():
             return self._transaction(*commands)
         self._home.call("UNWATCH")

@@ -179,7 +179,7 @@ class CheckpointFeature(Feature):
             yield from self._record()
 
     def idle(self, load: Load) -> Steps[None]:
-        """Renew the lease; with one connection, store the row. Do nothing within the interval."""
+        """At intervals, renew the lease and, with one connection, store the row."""
         if self._checkpoint is None or self._finished:
             return
         alone = self._one_lane

@@ -164,7 +164,7 @@ class Job:
         return TaskOutcome(*map(int, numbers.groups()))
 
     def _check_epoch(self) -> None:
-        """Raise CheckpointError if this job's epoch has ended, while this attempt was suspended."""
+        """Raise CheckpointError if this job's epoch ended while this attempt was suspended."""
         if self._epoch is None:
             return
         with self._home(self._epoch.key) as home:
@@ -237,8 +237,8 @@ class Job:
         """Check that a task that has no rows now had no rows in earlier attempts.
 
         Raises:
-            CheckpointError: an earlier attempt has loaded rows; or as for ``begin()`` and
-                ``outcome_of()``.
+            CheckpointError: an earlier attempt has loaded rows; also for the reasons of
+                ``begin()`` and ``outcome_of()``.
             TransportError: the server can't be reached.
         """
         self.begin()

@@ -47,7 +47,7 @@ def possible_later(words: str | Message) -> CheckpointError:
 
 
 def until_freed(write: Callable[[], object]) -> None:
-    """Call ``write``; if the server refuses the write, retry for FREED_S.
+    """Call ``write``; if the server refuses the write, retry for FREED_S seconds.
 
     After a load that ended because the server was full, the buffers of its connections use memory
     until the server notices that the connections are closed.
@@ -264,7 +264,7 @@ class Links:
     def check(self) -> None:
         """Check that no server has restarted since the connections were opened.
 
-        Connections that a server closed because they were idle are reopened.
+        Reopen connections that a server has closed because they were idle.
 
         Raises:
             CheckpointError: a server was restarted.

@@ -2,7 +2,7 @@
 
 If the user lacks permission for CLIENT KILL, markers also stop the previous loader's commands: each
 transaction is then a call of a script that first checks a marker. The value of a marker starts with
-a random token of its loader, which the next loader replaces by its own. Scripts of the previous
+a random token of its loader, which the next loader replaces with its own. Scripts of the previous
 loader that are still in flight then find an unexpected token, and do nothing.
 """
 

@@ -21,8 +21,8 @@ from ...server.settings import Server
 from ...sources.entries import PART_BYTES, EntryRow
 
 __all__ = [
-    "CREATING", "FIRST_ITEMS", "FOOTER_BYTES", "LENGTHS", "SCANS", "Command", "Found", "Values", "in_order",
-    "knows_times", "only_dumped", "unreadable", "why_by_value",
+    "CREATING", "FIRST_ITEMS", "FOOTER_BYTES", "LENGTHS", "SCANS", "Command", "Found", "Values",
+    "in_order", "knows_times", "only_dumped", "unreadable", "why_by_value",
 ]  # fmt: skip
 
 # The number of items in the first request for a value; a value with more is read in parts.
