@@ -282,7 +282,7 @@ class Differences:
         return len(self._candidates) >= self._max_differences or self._bytes >= self._max_bytes
 
     def _sets(self, candidate: Candidate, slot: Slot) -> Iterator[tuple[dict[Any, set[Slot]], Any]]:
-        """Yield each dict in which a set contains the slot, and the dict's key for that set."""
+        """Yield (dict, key) for each set that contains the slot; the set is ``dict[key]``."""
         key, group, name = slot
         yield self._by_key, key
         if candidate.kind == "missing" or (group == "time" and candidate.found < 0):
@@ -312,7 +312,7 @@ class Differences:
         self._drop((key, group, name))
 
     def update_document(self, key: bytes, path: bytes, part: bytes) -> None:
-        """Update the differences of a document after a later row wrote a part of it."""
+        """Update the differences of a document after a later row wrote a part of the document."""
         location = location_of(path)
         self.overwrite(key, "document", path if location is None else location, creates=True)
         uncertain = [*self._within.get((key, None), ())]
@@ -370,8 +370,8 @@ class Differences:
     def candidates(self) -> list[Candidate]:
         """Return all differences and the keys with too many items, in the order of the source.
 
-        A missing time to live is dropped if later rows remove items of the key, since removing the
-        last item deletes the key, unless other items of the key are missing.
+        A missing time to live is dropped if later rows remove items of the key, and no other value
+        of the key is missing: removing the last item deletes the key.
         """
         for key in self._keys_with_removals - missing_items(self):
             found = self._candidates.get((key, "time", None))
@@ -454,8 +454,8 @@ def apply_recheck(first: list[Candidate], second: list[Candidate]) -> tuple[list
 def repairable(differing: Sequence[Candidate]) -> list[Candidate]:
     """Return the differences that can be repaired and do not depend on unrepairable differences.
 
-    If a difference can't be repaired, for example because its key has the wrong type, two sets of
-    differences are omitted: of its key, and of later commands of its row.
+    If a difference can't be repaired, for example because its key has the wrong type, all
+    differences of its key are omitted, as are the differences of later commands of its row.
 
     Args:
         differing: the differences, in the order of the source.

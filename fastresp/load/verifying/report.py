@@ -70,8 +70,8 @@ class Difference:
         found_bytes: the size of the whole value in the server, in bytes.
         changed: whether another client changed the found value before the recheck.
         repaired: whether ``repair`` has corrected the value.
-        file: the path of the row's file; None if the source is not files.
-        row_in_file: the row's index in its file, counted from 0; None as for ``file``.
+        file: the path of the row's file; None if the rows are not from files.
+        row_in_file: the row's index in its file, counted from 0; None if ``file`` is None.
         line: the physical line in which the row begins, counted from 1; None if the source is not a
             text file, or if the file has changed since.
     """
@@ -137,8 +137,8 @@ class VerifyReport(Displayed):
         differences: the first 100 differences.
         written_meanwhile: number of values that differed at first, but not in the recheck.
         repaired: number of differences that ``repair`` has corrected.
-        unrepaired: number of differences that ``repair`` could not correct; None if ``repair`` was
-            not given or did not complete.
+        unrepaired: number of differences that ``repair`` could not correct; None without
+            ``repair``, or if the repair did not complete.
         repair_errors: number of error replies to repairs by code, such as ``{"NOPERM": 5}``.
         sample: the requested share of rows; None for all rows.
         at_most: with a sample, an upper limit of the share of all rows that differ, with 95%

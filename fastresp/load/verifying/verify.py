@@ -148,9 +148,9 @@ def verify(
             difference counts until that row is compared, so a source that writes many keys
             repeatedly may need a higher limit.
         since: when the load began, in seconds since 1970, as returned by ``time.time()``. With
-            ``since``, keys may have expired, and a time to live must not be shorter than the
-            source's minus the time since the load began. By default, a time to live may be shorter
-            than the source's, but not longer.
+            ``since``, keys may have expired, and a time to live must not be shorter than the time
+            to live in the source minus the time since the load began. By default, a time to live
+            may be shorter than the source's, but not longer.
         progress: True for a progress bar on the terminal, or a callable that receives the live
             VerifyReport.
         max_reply_bytes: maximum bytes of a reply, which has up to 1,000 values; a larger reply is
