@@ -24,6 +24,7 @@ from fastresp.server.local_server import LocalServer
 
 NAME = "move"
 KEY = "fastresp:{move}:follow"
+RESUMED = fastresp.Checkpoint(NAME, resume=True)
 Two = tuple[LocalServer, LocalServer, redis.Redis, redis.Redis]
 
 
@@ -60,9 +61,8 @@ def check_killed(two: Two, kills: list[float]) -> None:
                 time.sleep(seconds)
                 assert process.poll() is None
                 process.kill()
-        checkpoint = fastresp.Checkpoint(NAME, resume=True)
         with stops_after(writer, client) as show:
-            report = follow(source.url, target.url, checkpoint=checkpoint, progress=show)
+            report = follow(source.url, target.url, checkpoint=RESUMED, progress=show)
     assert report.offset == client.info("replication")["master_repl_offset"]
     check_same(client, copied)
 
@@ -89,8 +89,7 @@ def test_lost_target(two: Two) -> None:
             follow(source.url, proxy.url, checkpoint=NAME, progress=show)
         with pytest.raises(fastresp.CheckpointError, match="resume it with"):
             follow(source.url, proxy.url, checkpoint=NAME)
-        checkpoint = fastresp.Checkpoint(NAME, resume=True)
-        follow(source.url, proxy.url, checkpoint=checkpoint, progress=show)
+        follow(source.url, proxy.url, checkpoint=RESUMED, progress=show)
     check_same(client, copied)
 
 
@@ -100,13 +99,12 @@ def test_a_snapshot_that_was_not_completed(two: Two) -> None:
     copied.set("a", 1)
     with pytest.raises(fastresp.LoadErrors):
         follow(source.url, target.url, checkpoint=NAME)
-    resumed = fastresp.Checkpoint(NAME, resume=True)
     with pytest.raises(fastresp.CheckpointError, match=r"not copied completely.*empty the target"):
-        follow(source.url, target.url, checkpoint=resumed)
+        follow(source.url, target.url, checkpoint=RESUMED)
     copied.delete("a")
     cleared = fastresp.Checkpoint(NAME, clear=True)
     assert follow(source.url, target.url, checkpoint=cleared, until_lag=0).rows == 1
-    report = follow(source.url, target.url, checkpoint=resumed, until_lag=0)
+    report = follow(source.url, target.url, checkpoint=RESUMED, until_lag=0)
     assert (report.rows, report.lag_bytes) == (0, 0)
     check_same(client, copied)
 
@@ -115,12 +113,11 @@ def test_another_history(two: Two) -> None:
     source, target, client, copied = two
     follow(source.url, target.url, checkpoint=NAME, until_lag=0)
     client.execute_command("DEBUG", "CHANGE-REPL-ID")
-    resumed = fastresp.Checkpoint(NAME, resume=True)
     with pytest.raises(fastresp.SourceError, match="no longer has the commands after replication"):
-        follow(source.url, target.url, checkpoint=resumed)
+        follow(source.url, target.url, checkpoint=RESUMED)
     copied.set(KEY, "nonsense")
     with pytest.raises(fastresp.CheckpointError, match="is damaged: delete the key"):
-        follow(source.url, target.url, checkpoint=resumed)
+        follow(source.url, target.url, checkpoint=RESUMED)
 
 
 def test_another_database(two: Two) -> None:
@@ -130,11 +127,10 @@ def test_another_database(two: Two) -> None:
     follow(source.url, target.url, checkpoint=NAME, until_lag=0)
     with redis.Redis.from_url(f"{source.url}?db=1") as first:
         first.set("b", 1)
-    resumed = fastresp.Checkpoint(NAME, resume=True)
     for url, db in ((source.url, 1), (f"{source.url}?db=1", None)):
         with pytest.raises(fastresp.CheckpointError, match=r"of a copy of database 0.* db=0"):
-            follow(url, target.url, checkpoint=resumed, until_lag=0, db=db)
-    follow(f"{source.url}?db=1", target.url, checkpoint=resumed, until_lag=0, db=0)
+            follow(url, target.url, checkpoint=RESUMED, until_lag=0, db=db)
+    follow(f"{source.url}?db=1", target.url, checkpoint=RESUMED, until_lag=0, db=0)
     assert sorted(copied.keys()) == [b"a", KEY.encode()]
 
 
@@ -161,9 +157,8 @@ def test_a_refused_command_is_not_passed_over(two: Two) -> None:
         follow(source.url, target.url, checkpoint=NAME, progress=show)
     assert "applied to replication offset" in "".join(caught.value.__notes__)
     copied.delete("list")
-    resumed = fastresp.Checkpoint(NAME, resume=True)
     with pytest.raises(fastresp.CheckpointError, match="refused a command, so its keys differ"):
-        follow(source.url, target.url, checkpoint=resumed)
+        follow(source.url, target.url, checkpoint=RESUMED)
 
 
 def test_cancelled_in_an_event_loop(two: Two) -> None:
@@ -187,10 +182,7 @@ def test_cancelled_in_an_event_loop(two: Two) -> None:
 
     report = asyncio.run(cancelled())
     client.incr("b")
-    checkpoint = fastresp.Checkpoint(NAME, resume=True)
-    resumed = fastresp.aio.copy(
-        source.url, target.url, checkpoint=checkpoint, until_lag=0, **options
-    )
+    resumed = fastresp.aio.copy(source.url, target.url, checkpoint=RESUMED, until_lag=0, **options)
     found = asyncio.run(resumed)
     assert (report.rows, found.rows) == (1, 0)
     assert report.followed > 0
@@ -237,13 +229,12 @@ def test_a_failover_of_the_source(two: Two, start_server: StartServer, port: int
         assert wait_for(lambda: promoted.llen("list") == 2)
         promoted.execute_command("REPLICAOF", "NO", "ONE")
         promoted.rpush("list", 3)
-        resumed = fastresp.Checkpoint(NAME, resume=True)
-        report = follow(replica.url, target.url, checkpoint=resumed, until_lag=0)
+        report = follow(replica.url, target.url, checkpoint=RESUMED, until_lag=0)
         assert (report.rows, report.followed) == (0, 2)
         # The old primary has another history now.
         client.rpush("list", 4)
         with pytest.raises(fastresp.SourceError, match="no longer has the commands after"):
-            follow(primary.url, target.url, checkpoint=resumed, until_lag=0)
+            follow(primary.url, target.url, checkpoint=RESUMED, until_lag=0)
         check_same(promoted, copied)
 
 
@@ -266,8 +257,7 @@ def test_time_to_live_extended_after_expiry(
             transaction.set("count", 1, pxat=ends).append("count", "0").persist("count")
             transaction.execute()
         assert wait_for(lambda: copied.time()[0] * 1000 > ends)
-        resumed = fastresp.Checkpoint(NAME, resume=True)
-        follow(source.url, target.url, checkpoint=resumed, **options)
+        follow(source.url, target.url, checkpoint=RESUMED, **options)
         assert client.get("count") == b"10"
         assert copied.get("count") == (b"10" if imported else b"0")
     warned = [each.getMessage() for each in caplog.records]
