@@ -485,7 +485,7 @@ def test_memory(start_server: StartServer, target: redis.Redis) -> None:
         for at in range(100):
             source.rpush("list", *(b"%d" % at + b"x" * 1000 for at in range(1_000)))
             source.hset("hash", mapping={f"{at}:{n}": "x" * 1000 for n in range(1_000)})
-            run = subprocess.run(
+        run = subprocess.run(
             [sys.executable, "-c", MEMORY, server.url, f"unix://{path_of(target)}"],
             capture_output=True, text=True, timeout=100, check=True,
         )  # fmt: skip
@@ -657,7 +657,7 @@ def test_killed(start_server: StartServer, target: redis.Redis) -> None:
         for at in range(200):
             source.rpush(f"list:{at}", *("x" * 1000 for _ in range(300)))
             source.set(f"string:{at}", at)
-            command = [sys.executable, "-c", KILLED, server.url, f"unix://{path_of(target)}"]
+        command = [sys.executable, "-c", KILLED, server.url, f"unix://{path_of(target)}"]
         kills = 0
         for _ in range(5):
             process = subprocess.Popen(command)
