@@ -127,9 +127,9 @@ def _wait_for_end(link: Link, number: int, sure: bool, error: str, seconds: floa
 def _by_link(links: Links, clients: str) -> Iterator[tuple[Link, list[int], bool]]:
     """Yield (link, CLIENT IDs, sure) for each server to which a loader was connected.
 
-    ``link`` is our connection to the server, the CLIENT IDs are those of the loader's connections,
-    and ``sure`` is whether the server has certainly not restarted since. Servers that have
-    restarted are omitted. So are unreachable nodes that are no longer primaries: writes to them are
+    ``link`` is our connection to the server, the CLIENT IDs identify the loader's connections, and
+    ``sure`` is whether the server has certainly not restarted since. Servers that have restarted
+    are omitted. So are unreachable nodes that are no longer primaries: writes to them are
     discarded, since other nodes own their slots.
     """
     for address, run, numbers in json.loads(clients or "[]"):

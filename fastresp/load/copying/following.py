@@ -219,7 +219,7 @@ class Following:
         return name
 
     def _commands_of(self, name: bytes, command: list[bytes]) -> list[list[bytes]]:
-        """Return the commands to send for a command; EXEC returns those of its transaction."""
+        """Return the commands to send for a command; for EXEC, the commands before it."""
         if name == b"SELECT" and command[1:] and command[1].isdigit():
             self._database = int(command[1])
         elif name == b"MULTI":

@@ -389,7 +389,7 @@ class TargetKeys:
         return self._opened
 
     def confirm(self) -> None:
-        """Wait until the renamed keys are durable; then their nodes' earlier commands are, too.
+        """Wait until the renamed keys, and the earlier commands of their nodes, are durable.
 
         Raises:
             TransportError: a key is not confirmed to be durable.

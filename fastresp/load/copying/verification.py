@@ -80,12 +80,12 @@ class CopiedKeys:
         return row
 
     def among(self, digests: set[int]) -> set[int]:
-        """Return those of the digests whose rows were copied."""
+        """Return the digests whose rows were copied."""
         return digests.intersection(self._digests)
 
 
 def digest(key: bytes, expiry: int, payload: bytes) -> int:
-    """Return a hash of a row; the checksum at the end of the payload stands for the value."""
+    """Return a hash of a row; the checksum at the end of the payload represents the value."""
     return hash((key, expiry, payload[-8:]))
 
 
