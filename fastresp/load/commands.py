@@ -169,7 +169,7 @@ def _is_place(path: Sequence[object]) -> bool:
 
 
 def _are_times(options: Sequence[Sequence[object]]) -> bool:
-    """Return whether options of SET only set or keep the time to live."""
+    """Return whether SET's options do nothing but set or keep the time to live."""
     words = [_text(parts).upper() for parts in options]
     if len(words) == 2:
         return _fixed(options[0]) and words[0] in OPTIONS

@@ -57,8 +57,8 @@ class Sample:
         row_of: the row number of each command.
         size: number of bytes of the commands as RESP.
         shown: the first commands, as redis-cli would show them.
-        fault: message of the first error: a row after the sample can't be encoded, or a command
-            can't be serialised; empty if there was no error.
+        fault: message of the first error: a command can't be serialised, or a row that was read
+            to estimate ``total_rows`` can't be encoded; empty if there was no error.
     """
 
     rows: int = 0
@@ -197,7 +197,7 @@ def dry_run(
 def _ask_nodes(
     server: Server, answers: Answers, parts: SlotShares, timeout: float | None
 ) -> list[Node]:
-    """Ask each primary about the commands for its slots, and the first also about refused ones."""
+    """Ask each primary about its commands. Also ask the first primary about ``parts.refused``."""
     assert answers.topology is not None
     servers = server.nodes_of(answers.topology.nodes, 1)
     commands = [*parts.commands]

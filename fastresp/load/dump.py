@@ -52,7 +52,7 @@ def dump(
         format: ``"resp"`` or ``"rdb"``.
         rdb_version: version of the RDB file: 9 is read by Redis 6.2 and later, 10 by Redis 7.0 and
             later and by Valkey, 11 by Redis 7.2 and later and by Valkey. Version 10 fits most
-            servers: those that read 11 store the values of a version 10 file just as compactly.
+            servers: a server that reads 11 stores a version 10 file's values just as compactly.
 
     Returns:
         The number of commands written; for an RDB file, the number of commands in its keys.

@@ -105,11 +105,11 @@ class CommandInfo:
 def command_info(
     names: Iterable[str], server: ServerLike | Server, *, timeout: float | None
 ) -> dict[str, CommandInfo | None] | None:
-    """Ask a server about commands by COMMAND INFO.
+    """Ask a server about commands with COMMAND INFO.
 
     Returns:
-        A dict from name to CommandInfo, or to None if the server does not know the command. If
-        COMMAND INFO fails, None.
+        A dict from name to CommandInfo, with None for each command that the server does not
+        know; or None instead of the dict if COMMAND INFO fails.
 
     Raises:
         TransportError: the server can't be used.
@@ -454,7 +454,10 @@ def is_for_all(command: Command) -> bool:
 
 
 def _slot_of_transaction(commands: Sequence[Command], rules: Rules) -> int:
-    """Return the slot of a transaction's first key; OPEN if it has no end, NO_KEY if no key."""
+    """Return the slot of a transaction's first key.
+
+    Return OPEN if the transaction has no end; otherwise, NO_KEY if it has no key.
+    """
     found = NO_KEY
     for command in commands:
         slot = rules.slot(pack(*command))

@@ -99,7 +99,7 @@ class Feature:
         yield from ()
 
     def counted(self, report: Report) -> Report:
-        """Return the live report, or a copy with counts that the transport does not have."""
+        """Return the live report, or a copy with the counts of the feature's own work added."""
         return report
 
     def look(self, load: Load) -> Callable[[], object] | None:
@@ -152,16 +152,16 @@ class Load:
 
     @property
     def progress(self) -> Report:
-        """The live report, including the work that features do without the transport."""
+        """The live report, plus the counts of the features' own work; see ``counted()``."""
         report = self.report
         for feature in self._features:
             report = feature.counted(report)
         return report
 
     def resume_at(self, start: ResumePoint, row: Callable[[], int | None]) -> None:
-        """Set where the load starts, and a function that returns how many leading rows have run.
+        """Set where the load starts, and ``row()``, which returns how many leading rows have run.
 
-        Call this in ``opening()``. ``row`` returns None while the number of rows is unknown.
+        Call this in ``opening()``. ``row()`` returns None while that number is unknown.
         """
         self.start, self.row = start, row
 
@@ -383,7 +383,7 @@ class Load:
                     yield work
 
     def _observed(self, step: Step) -> Step:
-        """Return ``step``, changed to also call the features while an async source pauses."""
+        """Return a step that also calls the features while an async source pauses."""
         if not isinstance(step, Pull) or step.meanwhile is None:
             return step
         meanwhile = step.meanwhile
@@ -423,7 +423,7 @@ class Load:
 
 
 class _Sender:
-    """The connections of a load. They have no room while a feature admits no commands."""
+    """The connections of a load. ``has_room`` is False while a feature admits no commands."""
 
     def __init__(self, features: Iterable[Feature], lanes: Any) -> None:
         self._features, self._lanes = features, lanes

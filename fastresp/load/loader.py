@@ -143,7 +143,7 @@ class RowLoad(Load):
         self._flushing = True
 
     def send_rows(self) -> None:
-        """While no row is ready, send the rows so far, and receive replies without waiting."""
+        """Send the rows written so far, and receive replies, without waiting."""
         if self._failure is not None or self._sender is None:
             return
         try:
@@ -225,7 +225,7 @@ class BaseLoader:
         return self._rows.write(row) or monotonic() >= self._due
 
     def _flush(self) -> bool:
-        """Request that all rows are sent; return whether the load must run."""
+        """Request that all rows be sent; return whether the load must run."""
         if not self._is_open():
             return False
         if self._load.transport is not None and self._load.transport.lanes is None:
@@ -280,7 +280,7 @@ class BaseLoader:
         """Return whether rows can be written; False if there is nothing to load.
 
         Raises:
-            LoadErrors: the load was stopped, and ``on_error`` is ``"collect"``.
+            LoadErrors: a load with ``on_error="collect"`` was stopped.
             TransportError: this is a forked child.
             ValueError: the loader is not open.
         """
@@ -381,7 +381,7 @@ class Loader(BaseLoader):
 
 @contextmanager
 def raised_in_block(error: BaseException | None, trace: TracebackType | None) -> Iterator[None]:
-    """Suppress the exception of a block, which the ``with`` statement raises again.
+    """Suppress the exception of a ``with`` block; the ``with`` statement raises it again.
 
     Args:
         error: the exception; None if there is none.
@@ -422,7 +422,7 @@ def loader(
     wait_index: bool = False,
     index_backlog: int | None = None,
 ) -> Loader:
-    """Load rows into Redis or Valkey that are written one at a time.
+    """Return a Loader, to write rows one at a time and load them into Redis or Valkey.
 
     Like ``mass_insert``, for programs that call a function for each row instead of passing an
     iterable::

@@ -115,7 +115,7 @@ class Value:
             self.integers = self.integers and INTEGER.fullmatch(part) is not None
 
     def size(self, times: float, limits: Mapping[str, int]) -> float:
-        """Return the memory of a value with ``times`` as many elements as this value."""
+        """Return the memory of this value if it had ``times`` times as many elements."""
         return ROBJ + SIZES[self.kind](self, times, limits)
 
 

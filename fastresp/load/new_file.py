@@ -38,7 +38,7 @@ class TargetPath:
     Args:
         path: path of the file; a symbolic link is kept, and its target is replaced.
         beginnings: byte strings; an existing file is replaced only if it is empty or starts with
-            one of them. Empty to replace any file.
+            one of them. Without byte strings, any file is replaced.
         what: the kind of file that starts with these byte strings, for messages.
 
     Raises:

@@ -1,6 +1,6 @@
 """The server of a load by replication: check it, make it a replica, and later a primary again.
 
-Source of the fields of INFO and of the settings: replication.c and config.c of Redis and Valkey.
+The fields of INFO and the settings are from replication.c and config.c of Redis and Valkey.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Replica:
                 raise self.refusal(f"its {option} is {value}, so {why}", change)
 
     def _check_permission(self) -> None:
-        """Check that the server accepts REPLICAOF, if it accepts MULTI."""
+        """Check the permission for REPLICAOF; skip the check if the server refuses MULTI."""
         with suppress(redis.ResponseError):
             self._call("MULTI")
             rejection, _ = preflight(self._connection, [REPLICAOF], [])
@@ -157,7 +157,7 @@ class Replica:
         From then on, the server refuses writes of other clients, so it stays empty.
 
         Raises:
-            TransportError: the server refuses it, or has keys now.
+            TransportError: the server refuses REPLICAOF, or is no longer empty.
         """
         self.replication_id = self.info().get("master_replid", "")
         if len(self.replication_id) != ID_CHARACTERS:
@@ -202,7 +202,7 @@ class Replica:
     def release_now(self) -> str:
         """Try once to make the server a primary again, while signals are delayed.
 
-        If the server still loads data, return how many bytes it has loaded; otherwise "".
+        If the server is still loading data, return the number of loaded bytes; otherwise "".
         """
         with Undisturbed():
             info = self.info()
@@ -225,7 +225,7 @@ class Replica:
 
     @property
     def keyspace(self) -> dict[int, Keyspace] | None:
-        """The keys when the server became a primary again; None if unknown."""
+        """Each database's Keyspace when the server became a primary again; None if unknown."""
         return None if self.last_info is None else Keyspace.of(self.last_info)
 
     @property
@@ -248,7 +248,7 @@ class Replica:
             connection.disconnect()
 
     def _call(self, *command: str | bytes) -> Any:
-        """Return the reply to a command; after a lost connection, over a new connection.
+        """Send a command, and return its reply; reconnect first if the connection was lost.
 
         Raises:
             redis.ResponseError: an error reply.

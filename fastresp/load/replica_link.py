@@ -251,7 +251,7 @@ class ReplicaLink:
                 raise self._lost(error) from error
 
     def _wait(self, events: int) -> None:
-        """Wait at most TICK_MS for these events, or for input, which is read."""
+        """Wait at most TICK_MS for these events or for input; read the input."""
         assert self._socket is not None
         if not self._poll([self._socket], events).get(self._socket.fileno(), 0) & ~POLLOUT:
             return

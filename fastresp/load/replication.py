@@ -253,7 +253,7 @@ class Replication(Transport):
             raise TransportTimeout(Message(text, Hint("timeout", ...), " waits longer)"))
 
     def _check_loaded(self) -> None:
-        """Compare the server's numbers of keys with the file, and make it a primary again."""
+        """Make the server a primary again, and compare its numbers of keys with the file."""
         replica, _ = self._parts
         replica.release()
         if replica.keyspace != self._sent:

@@ -73,7 +73,7 @@ class Index:
 
         Args:
             keys_before: number of keys at the start of the scan, or the earliest known number. Keys
-                written later are indexed immediately, although the scan also sees them.
+                written later don't count: they are indexed immediately, without the scan.
         """
         if not self.scanning:
             return self.queued
@@ -115,7 +115,7 @@ class Indexes:
     """Asks a server about search indexes, over separate connections.
 
     In a cluster, all primaries are asked. If the cluster has a coordinator, each node lists all
-    indexes with the same state, so the first answer counts. Otherwise, a node lists only its own
+    indexes with the same state, so one answer suffices. Otherwise, a node lists only its own
     indexes.
     """
 

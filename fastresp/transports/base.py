@@ -205,7 +205,7 @@ class Transport:
     def _writing_rest(
         self, error: BaseException, rest: Callable[[int], Iterable[Chunk]]
     ) -> Steps[None]:
-        """Send the chunks before a source's error; add a note to the error if this fails."""
+        """Send the chunks that precede an error; add a note to the error if this fails."""
         try:
             self.flush()
             yield from self.wait_for_room()

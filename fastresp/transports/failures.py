@@ -67,7 +67,7 @@ class NotMarked(Exception):
 
 
 def idle_cause(seconds: float) -> str:
-    """Return a likely cause of the loss of an idle connection: the server's idle timeout.
+    """Return text that names the server's idle timeout as a likely cause of a lost connection.
 
     Return "" if there was traffic in the last second before the loss.
 

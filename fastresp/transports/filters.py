@@ -53,7 +53,7 @@ class ScriptFilter(Filter):
             window: the window that resends the command.
             index: the index of the reply.
             message: the error reply.
-            answered: the window of the reply; None for the same window.
+            answered: the window that received the reply; None if it is ``window``.
         """
         if not self._resending.refused(message):
             return False
@@ -152,7 +152,7 @@ class Durability(Filter):
             self._confirmed, self._pending = (reply + 1, self._pending[1]), None
 
     def stop(self) -> None:
-        """Let commands that are not confirmed count as answered, since the load has stopped."""
+        """After the load was stopped, count commands as answered even if they are not confirmed."""
         self._stopped = True
 
     def filter_error(self, window: Window, error: Error) -> Error | None:
@@ -204,10 +204,10 @@ class Durability(Filter):
 
 
 class IdempotentFilter(Filter):
-    """Ends a load of idempotent commands, with a checkpoint, at OOM, READONLY and similar errors.
+    """Ends a checkpointed load of idempotent commands at OOM, READONLY and similar errors.
 
     The checkpoint stays before the row of the refused command, so a resumed load resends the
-    command and all later commands. Until then, the later commands are in doubt.
+    refused command and all later ones. Until then, the later ones are in doubt.
     """
 
     # The index of the first reply not to acknowledge. Later errors don't count, since their
@@ -237,8 +237,8 @@ class TransactionFilter(Filter):
 
     A marker is a key that stores how many rows have run. Each transaction may run only after its
     predecessor: the previous transaction with the same marker. So an EXEC is sent only after the
-    reply to the predecessor's EXEC. Before that reply, the server already queues the other commands
-    of the transaction. A script is sent immediately, since it checks the marker itself.
+    reply to the predecessor's EXEC. The commands before this EXEC need not wait: the server queues
+    them. A script is sent immediately, since it checks the marker itself.
     """
 
     # The index of the first reply not to acknowledge, because the load can't continue.
@@ -270,7 +270,7 @@ class TransactionFilter(Filter):
         return self._named(window, index, message, nested)
 
     def _named(self, window: Window, index: int, message: bytes, nested: int) -> Error:
-        """Return the error. If a failed HSET replaced a user's command, name the user's command."""
+        """Return the error. If it is from an HSET that replaced a command, name that command."""
         parts = window.failing(index, nested) if nested and message == FAILED % b"hset" else ()
         for part in parts[:1]:
             held, at = window.locate(index)

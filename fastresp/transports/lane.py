@@ -48,7 +48,7 @@ class LaneOwner(Protocol):
 
 
 class ErrorCounts(NamedTuple):
-    """Counts of a lane's errors. Immutable, so that they change atomically; see Refusals.
+    """Counts of a lane's errors. Immutable: one assignment replaces them all; see Refusals.
 
     Attributes:
         last: the last error that was counted: the index of its reply, and the number of the reply's

@@ -393,7 +393,7 @@ class Lanes:
         yield from self.until(lambda: False, sure)
 
     def until(self, reached: Callable[[], object], lanes: Sequence[Lane]) -> Steps[None]:
-        """Send and receive until ``reached()`` is true, or these lanes have finished."""
+        """Send and receive until ``reached()`` is true, or all of ``lanes`` have finished."""
         while True:
             lanes = [lane for lane in lanes if self._step(lane)]
             unfinished = [lane for lane in lanes if not lane.finished]

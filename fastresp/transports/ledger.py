@@ -64,7 +64,7 @@ class Ledger:
 
     Args:
         timeout: seconds for which the first command may be refused; None for no limit.
-        retry: which commands that may have run are resent; see REPEATS.
+        retry: which of the commands that may have run to resend: a key of REPEATS.
         transactions: whether the commands may include MULTI and EXEC.
         cluster: whether the server is a cluster.
         resumable: whether the load ends, and can be resumed, if a server refuses commands because
@@ -198,8 +198,8 @@ class Ledger:
             slot_of: returns the slot of a unit; -1 if it has no slot.
 
         Raises:
-            TransportError: the first command was refused for ``timeout`` seconds, or the user may
-                not run ASKING.
+            TransportError: the first command was refused for ``timeout`` seconds, or the user
+                lacks the permission for ASKING.
         """
         if self.denied:
             raise TransportError(asking_refused(self.denied), report)

@@ -90,7 +90,7 @@ class Nodes:
             Whether ``reroute()`` can resend the commands.
 
         Raises:
-            TransportError: commands can't be resent within the timeout, or not in order.
+            TransportError: commands can't be resent in order, or within the timeout.
             LostConnection: a connection was lost and can't be replaced.
         """
         try:
@@ -275,7 +275,7 @@ class Nodes:
         Call this only if ``refresh_topology()`` returned True.
 
         Args:
-            made: encoded chunks that were routed to the old lanes; they are resent.
+            made: encoded chunks that were routed to the old lanes; they follow the resent commands.
 
         Returns:
             The lane of each slot.
@@ -333,10 +333,10 @@ class Nodes:
         return self._nodes[self._lanes.lanes.index(lane) // self._options.connections]
 
     def _check_lost(self) -> None:
-        """Check that no connection was lost more than ``timeout`` seconds ago.
+        """Check that no lane has waited for a new connection longer than ``timeout`` seconds.
 
         Raises:
-            TransportError: a connection was lost earlier, and was not replaced.
+            TransportError: a lane has waited longer.
         """
         timeout = self._options.timeout
         for lane in self._lanes.lost:
@@ -369,7 +369,7 @@ class Nodes:
             )
 
     def _check_progress(self, began: float) -> None:
-        """Check that replies still arrive, even if connections are reopened again and again.
+        """Check that replies still arrive; reopening connections is not progress.
 
         Raises:
             TransportError: ``refresh_topology()`` got no reply for ``timeout`` seconds.
@@ -392,7 +392,7 @@ def one_server() -> Topology:
 
 
 def close_all_late(opening: Future[Any]) -> None:
-    """Close the connections of a future, since the wait for them was cancelled."""
+    """Close connections that were opened after the wait for them was cancelled."""
     if opening.exception() is None:
         result = opening.result()
         for connection in result[0] if isinstance(result, tuple) else result:

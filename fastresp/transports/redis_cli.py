@@ -349,7 +349,7 @@ class RedisCli(Transport):
         return refused and silent >= enough and not unread(self._input)
 
     def _echo_is_refused(self) -> bool:
-        """Return True if the server refuses ECHO, and redis-cli got no reply meanwhile."""
+        """Ask whether the server refuses ECHO; False if redis-cli reported an error meanwhile."""
         errors = self._errors
         try:
             refused = self.server.ask(self.timeout).echo_refused

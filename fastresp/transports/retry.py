@@ -244,7 +244,10 @@ class RetryFilter(Filter):
         return False
 
     def _drop(self, numbers: Sequence[int]) -> bool:
-        """Drop split commands, which then count as answered; return False if any was resent."""
+        """Drop split commands, which then count as answered; return True.
+
+        If any of the commands was resent, drop none, and return False.
+        """
         entries = self._ledger.entries
         left = [number for number in numbers if number not in self._dropped]
         keys = [(self._lane, number) for number in left]

@@ -123,7 +123,7 @@ class Sending:
         return self._base + self.chunk.place(index)
 
     def covered_rows(self, commands: int) -> int:
-        """Return how many source rows, with skipped rows, the first ``commands`` commands cover."""
+        """Return how many source rows, even skipped ones, the first ``commands`` commands cover."""
         if not commands:
             return 0
         return self._row_base + self.chunk.rows_after(commands) - self.start.row
@@ -194,7 +194,7 @@ class Sending:
         return self.chunk.command(at, part)
 
     def row_key(self, part: int, arguments: tuple[bytes, ...] | None, keys: RowKeys) -> str:
-        """Describe the key of a command's row; ``arguments`` is None if they are omitted."""
+        """Describe the key of a command's row; ``arguments`` is None if the error omits them."""
 
         def arguments_of(other: int) -> tuple[bytes, ...]:
             if other == part:
@@ -233,10 +233,10 @@ class Pace:
         return allowed
 
     def piece(self, sending: Sending, max_bytes: int) -> memoryview:
-        """Return the bytes of a chunk to send now: whole commands, or nothing.
+        """Return the bytes of a chunk to send now; empty if the rate limit requires a pause.
 
-        A large command is followed by a longer pause. A command larger than ``max_bytes`` is sent
-        in parts, without a pause between them.
+        A large command is followed by a longer pause. Commands are sent whole, except commands
+        larger than ``max_bytes``: these are sent in parts, without a pause between the parts.
         """
         whole = sending.whole
         replies = whole + 1 if sending.underway else self._replies(sending)
@@ -245,7 +245,7 @@ class Pace:
         return sending.whole_piece(max_bytes, replies)
 
     def _replies(self, sending: Sending) -> int:
-        """Return how many of the chunk's replies the rate limit allows by now, in total."""
+        """Return the limit that the rate limit sets for ``sending.whole`` now, in replies."""
         _, commands, size = sending.totals()
         sent = size if self.in_bytes else commands
         left = self.allowed(sent) - sent

@@ -49,8 +49,8 @@ def receive(int fd, sink, Py_ssize_t reads, int milliseconds=0, bint soon=False)
         sink: ``feed()`` accepts bytes; ``pending`` is whether the bytes so far end inside a reply.
             Both must be compiled, not written in Python.
         reads: maximum number of reads.
-        milliseconds: maximum wait for input, and again for the rest of an incomplete reply; 0 does
-            not wait. An exception of a signal handler ends the wait.
+        milliseconds: maximum wait before each read; 0 for no wait. An exception of a signal handler
+            ends the wait.
         soon: whether input is likely to arrive soon, so that the wait starts by polling.
 
     Returns:

@@ -221,7 +221,7 @@ def _numbers_of(connections: Iterable[Any], checkpoint: str, server: Server) -> 
 def connecting(
     server: Server, timeout: float | None, count: int = 1, *, again: bool = False
 ) -> Steps[Any]:
-    """Open connections; return the result of ``Server.open_all()``, with ``Answers.processes``.
+    """Call ``Server.open_all()``; return its result with ``Answers.processes`` filled in.
 
     Args:
         server, timeout, count: as for ``Server.open_all()``.

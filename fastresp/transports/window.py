@@ -72,7 +72,7 @@ class Refusals(NamedTuple):
     commands: int = 0
 
     def counted(self, index: int, commands: int) -> Refusals:
-        """Return the counts with the commands of an error reply, which has this index, added."""
+        """Return the counts after adding the commands of the error reply with this index."""
         if index < self.next_reply:
             return self
         return Refusals(index + 1, self.commands + commands)
@@ -97,10 +97,10 @@ class Filter:
         return None
 
     def is_settled(self, index: int) -> bool:
-        """Return whether a command would not be in doubt if the connection were lost.
+        """Return whether an unacknowledged command's outcome is known.
 
         Args:
-            index: the index of the command's reply, which is not acknowledged.
+            index: the index of the command's reply.
         """
         return False
 
@@ -134,7 +134,7 @@ class Window:
         acknowledged: number of leading replies that all filters have accepted.
         pending: refused commands, by index in the source, that wait to be resent over this
             connection, and are not in a chunk yet.
-        refusals: the commands that were refused.
+        refusals: counts of the commands that were refused.
     """
 
     def __init__(
@@ -294,7 +294,7 @@ class Window:
 
     @property
     def unsent(self) -> int:
-        """Number of commands not or only partially sent: the server has not run them."""
+        """Number of commands sent in part or not at all: the server has not run them."""
         if self.filters:
             return self.counts().unsent
         last = self.last
@@ -319,7 +319,7 @@ class Window:
         return min((gate for gate in gates if gate is not None), default=None)
 
     def is_settled(self, index: int) -> bool:
-        """Return whether a command would not be in doubt if the connection were lost."""
+        """Return whether an unacknowledged command's outcome is known; see Filter."""
         return any(each.is_settled(index) for each in self.filters)
 
     def add(self, chunk: Chunk, start: Position | None = None) -> None:
@@ -332,10 +332,7 @@ class Window:
         self._held.append(held)
 
     def resend(self, held: Sending, waiting: MutableMapping[Any, Any], keys: Iterable[Any]) -> None:
-        """Add a chunk of commands to resend, and remove these commands from a dict.
-
-        ``waiting`` is the dict, and ``keys`` are the keys of the commands.
-        """
+        """Add a chunk of commands to resend, and remove their ``keys`` from ``waiting``."""
         # One call in C: no signal handler can run between adding and removing, since the second
         # part yields nothing.
         nothing: Iterable[Any] = filter(not_, map(waiting.pop, keys))
@@ -445,9 +442,9 @@ class Window:
         return self.made
 
     def command(self, index: int) -> tuple[range, bytes]:
-        """Return the source rows and the bytes of a command in flight.
+        """Return the source row, as a range, and the bytes of a command in flight.
 
-        The command must not be merged. The rows are a range of one row.
+        The command must not be merged.
 
         Raises:
             LookupError: as for ``locate()``.
