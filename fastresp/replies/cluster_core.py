@@ -102,7 +102,7 @@ class ClusterCore:
             node.attach(connection)
 
     def _node(self, kind: type[N], address: Address | None) -> N:
-        """Return a connection for the node at an address; None for the node that the user named."""
+        """Return a connection for the node at ``address``; None means the node the user named."""
         node = kind(self, self._view.server_of(address), **self._settings)
         node.address = address
         node.reply_bytes = self._reply_bytes
@@ -372,7 +372,7 @@ class ClusterCore:
         self._lost = self._lost or node
 
     def _check_lost(self) -> None:
-        """Raise LostConnection if the connection with the next reply is lost."""
+        """Raise LostConnection if the next reply is due from a node whose connection is lost."""
         if self._lost is None or self.next in self.waiting:
             return
         for node in self._all:
@@ -393,7 +393,8 @@ class ClusterCore:
     def _resending(self) -> Steps[None]:
         """Pause, and send waiting commands to the current owners of their slots.
 
-        All sent commands are answered, except at nodes that stopped reading (``is_full``).
+        Called once all sent commands are answered, except at nodes that stopped reading
+        (``is_full``).
         """
         unresolved = self.unresolved
         for node in self._all:

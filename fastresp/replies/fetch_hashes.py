@@ -252,7 +252,7 @@ class Hashes(Columns):
         return Hashes(self._keys, names, self._text, self._options._replace(ttl=name))
 
     def begin(self) -> tuple[HashCore, Any]:
-        """Return a connection, and the keys to read; None as keys if ``core.finder`` finds them."""
+        """Return a connection and the keys; the keys are None if ``core.finder`` finds them."""
         self.rows = self.nbytes = 0
         self.error = None
         keys, options = self._keys, self._options

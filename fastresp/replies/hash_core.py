@@ -86,7 +86,7 @@ class FetchOptions(NamedTuple):
 
 
 class KeyFinder:
-    """Finds the keys of a pattern, and makes the columns of keys and of times of expiry.
+    """Finds the keys of a pattern, and makes the columns of keys and of expiry times.
 
     Attributes:
         kept: the found keys whose rows are not returned yet.
@@ -102,7 +102,7 @@ class KeyFinder:
         self._expiries = Expiries(options.server, options.timeout)
 
     def pages(self) -> Generator[list[bytes], None, None]:
-        """Yield the keys in pages; each next page is requested in advance."""
+        """Yield the keys in pages; the next page is always requested in advance."""
         with ExitStack() as stack:
             pages: Iterator[list[bytes]] = stack.enter_context(closing(self._found()))
             if self._ttl is not None:
@@ -250,7 +250,7 @@ def check_single(writer: Any) -> None:
 
 
 def single(keys: Any) -> Any:
-    """Return an iterable of the keys that raises a TypeError at a row of several values.
+    """Return an iterable of the keys; it raises a TypeError at a row of several values.
 
     Arrow data is returned unchanged.
     """

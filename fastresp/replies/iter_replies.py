@@ -225,7 +225,7 @@ def exchange_core(
 
 
 def _has_multi(template: Template | None) -> bool:
-    """Return whether a template has a transaction; a cluster refuses MULTI without a template."""
+    """Return whether a template has a transaction; without a template, a cluster refuses MULTI."""
     names = [] if template is None else [name for name, *_ in template.commands]
     return any(
         isinstance(part, bytes) and part.upper() == b"MULTI" for parts in names for part in parts

@@ -65,7 +65,7 @@ KINDS = {
 
 
 def as_reading(server: ServerLike | Server) -> Server:
-    """Return a Server to read from; in a cluster, it connects to all primaries."""
+    """Return a Server to read from, which connects to all primaries of a cluster."""
     return as_server(server, Requirements(reading=True, nodes=True))
 
 

@@ -92,7 +92,7 @@ class LargeKeyReader:
     def rest_of_stream(
         self, key: bytes, entries: list[tuple[bytes, list[bytes]]]
     ) -> Iterator[list[tuple[bytes, list[bytes]]]]:
-        """Yield, in parts, the entries of a stream that follow ``entries``, the first part."""
+        """Yield the rest of a stream in parts; ``entries`` is the first part, already read."""
         count = 0
         while entries and len(entries) >= count:
             count = next_count(len(entries), sum(len(each[0]) + _size(each[1]) for each in entries))

@@ -37,7 +37,7 @@ def line_numbers(data: Any, rows: Iterable[int], stopped: StopEvent) -> dict[int
 def finding_lines(data: Any, rows: Iterable[int]) -> Steps[dict[int, int]]:
     """Run ``line_numbers()`` in a core, without blocking an event loop.
 
-    Ctrl-C ends only the search, since the load has ended.
+    Ctrl-C ends only the search: the load has already ended.
     """
     stopped = LineSearch()
     found: dict[int, int] = {}

@@ -310,7 +310,7 @@ cdef class ReplyColumns(Incoming):
         return f"{what}, where {'' if self.fixed else 'a multiple of '}{self.n:,} are expected"
 
     cdef int check_text(self) except -1:
-        """Set ``invalid`` if a value completed since the last check is not UTF-8."""
+        """Check the values since the last call; set ``invalid`` if one of them is not UTF-8."""
         cdef Py_ssize_t i
         cdef int64_t at
         for i in range(self.n):
@@ -323,10 +323,10 @@ cdef class ReplyColumns(Incoming):
 
 
 def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint text=True):
-    """Return a StringColumn of bytes objects, with None for a null.
+    """Return values as a StringColumn.
 
     Args:
-        values: the values.
+        values: bytes objects, or None for a null.
         head, tail: the number of bytes to cut off at the start and the end of each value.
         text: whether the values must be UTF-8.
 

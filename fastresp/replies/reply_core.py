@@ -261,7 +261,7 @@ class ReplyCore(Connection):
 
     @property
     def _all_blocked(self) -> bool:
-        """Whether a command was refused, and all commands in flight are answered."""
+        """Whether a command was refused, and all sent commands have replies."""
         window, behind = self.window, len(self._blocked)
         return behind > 0 and window.acknowledged + behind >= window.begun
 

@@ -28,7 +28,7 @@ class ReplySizes:
 
     Unread replies count towards ``maxmemory``, and a server runs all received commands before it
     sends the first reply. So large replies could make a server evict keys. While queries are in
-    flight, no commands are in flight, and a reader of this object receives the replies.
+    flight, no commands are in flight, and this object's own reader receives the replies.
 
     Args:
         max_bytes: the maximum number of bytes of replies in flight; a command with a larger reply
@@ -91,7 +91,7 @@ class ReplySizes:
         return self.asking and stream.send(self._window)
 
     def _is_next(self, window: Window) -> bool:
-        """Return whether the next command has no known size, and no commands are in flight."""
+        """Return whether the next reply's size must be queried, and no commands are in flight."""
         answered = window.acknowledged
         return window.begun <= answered < window.made and answered >= self._first + len(self._ends)
 

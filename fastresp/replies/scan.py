@@ -188,7 +188,7 @@ class Scan:
     def _parts_left(
         self, opened: list[tuple[Server, Any]], topology: Topology | None
     ) -> Iterator[NodeScan]:
-        """Yield the scans that are left; slots of an ended process are scanned from the start."""
+        """Yield the remaining scans; if a server's process has ended, rescan its slots."""
         left = self._resumed or []
         run_ids = [run_id_of(server, connection) for server, connection in opened]
         for number, (server, connection) in enumerate(opened):
@@ -304,12 +304,12 @@ class Scan:
     def _replacement(
         self, part: NodeScan, server: Server, connection: Any, slots: frozenset[int]
     ) -> NodeScan:
-        """Return a scan of ``server`` that replaces the scan ``part`` for some slots."""
+        """Return a scan of ``slots`` on ``server``, to replace ``part`` for these slots."""
         restarts = part.restarts + 1
         return self._begun(server, connection, slots, mask_of(slots), restarts=restarts)
 
     def _connect(self, node: Address | None) -> tuple[Server, Any]:
-        """Connect to a node, with the exceptions of ``ClusterView.connect()``."""
+        """Connect to a node; raise the same exceptions as ``ClusterView.connect()``."""
         timeout = min(self._timeout or RECONNECT_TIMEOUT_S, RECONNECT_TIMEOUT_S)
         server, connection = self._view.connect(node, timeout, "keys")
         connection._sock.settimeout(self._timeout)

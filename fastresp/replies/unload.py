@@ -74,11 +74,11 @@ def unload(
         type: ``"hash"``: one row per hash, and one column per field. All other types have one row
             per value: ``"string"`` and ``"json"`` with a column ``value``, ``"set"`` with
             ``member``, ``"zset"`` with ``member`` and ``score``, ``"list"`` with ``item``,
-            ``"stream"`` with ``entry_id`` and one column per field. None for the type of a single
-            key, or for the hashes of a pattern. In the latter case, unless you name ``fields``, the
-            logger ``fastresp`` warns how many keys were skipped because they are not hashes.
+            ``"stream"`` with ``entry_id`` and one column per field. None means the type of a
+            single key, and ``"hash"`` for a pattern. With None and a pattern, unless you name
+            ``fields``, the logger ``fastresp`` warns how many keys were skipped as not hashes.
         fields: the fields of hashes or of stream entries. None for all fields: a first pass then
-            finds their names, for which it reads the field names of hashes, but whole streams.
+            finds their names. It reads only the field names of hashes, but whole streams.
         ttl: the name of an additional last column with the time when the key expires: a timestamp
             in UTC with milliseconds, null for a key without a time to live. True names the column
             ``"expires_at"``.
@@ -89,7 +89,7 @@ def unload(
 
     If keys change while they are read, keys and list items may be missing, and list items and set
     members may be returned twice. Streams are read without their consumer groups, and without the
-    order of the fields within an entry. Times to live of single fields of a hash are not read.
+    order of the fields within an entry. Times to live of individual hash fields are not read.
 
     Returns:
         The rows, as from ``fetch_hashes``.
@@ -200,7 +200,7 @@ def _fields_of_keys(
 def _fields_of_entries(
     keys: Iterable[bytes], server: Server, timeout: float | None
 ) -> Generator[list[bytes], None, None]:
-    """Yield the names of the fields in each part of a stream; no names if it has no entries."""
+    """Yield the names of the fields in each part of a stream; no names for an empty part."""
     with closing(parts_by_key(keys, KINDS["stream"], server, timeout)) as streams:
         for _, parts in streams:
             for part in parts:
@@ -219,8 +219,8 @@ class Entries(Columns):
         names: the names of the columns.
         rows: the number of rows that the last iteration has read.
         nbytes: the number of bytes of keys and values that the last iteration has read.
-        changed: the number of keys that had been deleted, had changed their type, or were streams
-            without entries, when they were read.
+        changed: the number of keys that, when they were read, were deleted, had another type, or
+            were streams without entries.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Commands that a server refused or left unanswered, per slot in source order.
+"""Commands that a server refused or left unanswered; each slot's are in source order.
 
 The index of a command is its index among all commands of the source.
 """
@@ -86,7 +86,7 @@ class Deadline:
         self._stuck, self._resumed = 0.0, time.monotonic()
 
     def resume(self) -> None:
-        """Don't count the time since the last check: the caller spent it."""
+        """Don't count the time since the last check, which was not spent waiting."""
         self._resumed = time.monotonic()
 
     def check(self, progress: object) -> bool:
@@ -147,8 +147,8 @@ class InFlight(NamedTuple, Generic[C]):
     """A command in flight over a separate connection.
 
     Attributes:
-        origin: the node that redirected the command first; None if a redirection back to this node
-            is allowed, because no later command can overtake the command.
+        origin: the node that redirected the command first, which must not get it back; None if any
+            node may get it, because no later command can overtake it.
         node: the connection over which the command is resent.
         since: the time of the first redirection.
         times: the number of redirections.
@@ -161,7 +161,7 @@ class InFlight(NamedTuple, Generic[C]):
 
 
 class Deferred(NamedTuple):
-    """An unanswered command that had to wait: why it last waited, and its keys."""
+    """The reason why an unanswered command last had to wait, and the command's keys."""
 
     message: str
     keys: tuple[bytes, ...]
@@ -186,7 +186,7 @@ class Unresolved(Generic[C]):
     Attributes:
         nodes: the separate connections, by address.
         moved: whether a slot has moved since the caller last set this attribute to False.
-        pause: whether to pause before resending, since some commands were redirected many times.
+        pause: whether to pause before resending, because commands were redirected many times.
         message: the last error reply, or why no node could be queried.
         lost: how a node was lost, for messages; empty if no node was lost.
     """
@@ -248,8 +248,8 @@ class Unresolved(Generic[C]):
 
         Args:
             command: the command.
-            origin: the node that redirects the command; None if a redirection back to this node is
-                allowed.
+            origin: the node that redirects the command, which must not get it back; None if any
+                node may get it.
             message: the error reply.
             to: the redirection parsed from ``message``.
 
@@ -304,7 +304,7 @@ class Unresolved(Generic[C]):
         return self.nodes[address]
 
     def defer(self, command: PendingCommand, message: str, slot: int | None = None) -> None:
-        """Let a command wait.
+        """Let a command wait until it is resent.
 
         Args:
             command: the command.
@@ -421,8 +421,8 @@ class Unresolved(Generic[C]):
         """Send waiting commands to the owners of their slots; commands without an owner wait.
 
         Args:
-            topology: the cluster's topology; None to send all commands to the server that the user
-                named, since the slots are unknown.
+            topology: the cluster's topology; None if the slots are unknown, to send all commands to
+                the server that the user named.
         """
         for slot, queue in self._waiting.items():
             address = _owner_of(topology, slot)

@@ -125,12 +125,12 @@ cdef void move_references(Out *out, Py_ssize_t start, Py_ssize_t by) noexcept no
 
 
 cdef inline Py_ssize_t own_size(Out *out) noexcept nogil:
-    """Return the number of bytes written, without large values."""
+    """Return the number of bytes written, not counting large values."""
     return out.p - out.base
 
 
 cdef inline Py_ssize_t full_size(Out *out) noexcept nogil:
-    """Return the number of bytes written, including large values."""
+    """Return the number of bytes written, counting large values."""
     return out.p - out.base + out.extra
 
 
@@ -226,7 +226,7 @@ cdef inline char *fill_header(
     Args:
         p: start of the ``digits`` + 3 bytes that are reserved for the header.
         end: end of the content, which follows the header.
-        digits: the guessed number of digits; set to the actual number, as the next guess.
+        digits: the guessed number of digits; updated to the actual number, for the next guess.
     """
     cdef char long_header[32]
     cdef const char *header = long_header

@@ -152,7 +152,7 @@ cdef int put_with_large(
 
 
 cdef class Spare:
-    """Keeps the memory of used chunks: fresh memory would cost half of the encoding's time.
+    """Keeps the memory of used chunks: getting fresh memory would take half the encoding time.
 
     A chunk returns its memory in the thread that releases the chunk.
     """
@@ -227,7 +227,7 @@ cdef class Chunk:
     def rows_after(self, commands):
         """Return the number of rows covered by earlier chunks and the first ``commands`` commands.
 
-        A command covers its own row, and rows without commands directly before this row.
+        A command covers its own row, and any rows directly before it that made no commands.
         """
         if self.done is None:
             return self.rows[commands - 1] + 1 if self.lane < 0 else self.rows_before + commands
@@ -358,7 +358,7 @@ cdef class Buffer:
         free(self.out.references)
 
     cdef int renew(self) noexcept:
-        """Start an empty buffer with new memory; if there is no memory, the next write retries."""
+        """Start an empty buffer in new memory; if allocation fails, the next write tries again."""
         cdef Out *out = &self.out
         self.commands = self.room = self.owned = 0
         self.ends = self.rows = None

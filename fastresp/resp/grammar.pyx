@@ -102,9 +102,9 @@ cdef class Incoming:
         return 0
 
     cdef object error(self, str message, const char *at):
-        """Return the exception for a fault at ``at``, a byte of this piece.
+        """Return the exception for a fault; ``at`` points to the faulty byte of this piece.
 
-        If ``at`` is NULL, the current line, which began in an earlier piece, is at fault.
+        If ``at`` is NULL, the fault is in the current line, which began in an earlier piece.
         """
         cdef Py_ssize_t offset = self.line_offset
         cdef const char *start

@@ -1,4 +1,4 @@
-"""Decide which commands of a sequence are idempotent: rerunning the sequence changes nothing."""
+"""Decide which commands of a sequence are idempotent: rerunning them changes nothing."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ FETCHING = frozenset({b"GETSET", b"GETDEL", b"SETBIT"})
 
 
 def may_resend(units: Sequence[Sequence[bytes]]) -> list[bool]:
-    """Return for each unit whether it may be resent, if all units are resent in order.
+    """Return for each unit whether it may be resent, assuming that units are resent in order.
 
-    Any number of leading units may have run. The effect of a rerun depends on later commands, so
-    all commands of a key are examined together.
+    Any number of leading units may have run already. What a rerun changes depends on later
+    commands of the same key, so all commands of a key are examined together.
 
     Args:
         units: the commands of each unit, as RESP. The commands of a unit are resent together.
@@ -67,7 +67,7 @@ def may_ask_again(commands: Sequence[bytes]) -> list[bool]:
 
 
 def command_keys(commands: Sequence[bytes]) -> list[tuple[bytes, ...]]:
-    """Return the keys of each command, given as RESP."""
+    """Return the keys of each command; the commands are given as RESP."""
     chunk = CommandSplitter().feed(b"".join(commands))
     return [] if chunk is None else keys_of(chunk)
 

@@ -105,7 +105,7 @@ cdef class Merger:
         max_items: the maximum number of items of a merged command, such as elements, field-value
             pairs or keys.
         max_bytes: the maximum size of a merged command; a single command may be larger.
-        without: names, in capitals, of commands that the server lacks; none of them is used.
+        without: names, in capitals, of commands that the server lacks, so merging can't use them.
         by_slot: whether all keys of a command must be in the same slot, as in a cluster.
     """
 
@@ -123,7 +123,7 @@ cdef class Merger:
     def merge(self, Chunk chunk):
         """Merge commands in the chunk's memory, and return a chunk with the same effect.
 
-        A chunk with large arguments that are not copied is returned unchanged.
+        A chunk that refers to large arguments instead of copying them is returned unchanged.
         """
         # Keep the GIL, so that no other thread sees a chunk that was taken from a writer but is not
         # stored yet.

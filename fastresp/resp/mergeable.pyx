@@ -179,7 +179,7 @@ cdef bint is_stream_id(const char *p, const char *end) noexcept nogil:
 cdef bint is_fit(
     const MergeRule *rule, int place, const char *text, const char *end
 ) noexcept nogil:
-    """Return whether every server accepts a string as argument ``place`` of an item."""
+    """Return whether every server accepts this text as argument ``place`` of an item."""
     if rule.check == SCORE:
         return place > 0 or is_score(text, end)
     if rule.check == PLACE:

@@ -63,7 +63,7 @@ cdef class LaneBuffer:
         self.out = Buffer(start_capacity)
 
     cdef int reserve(self, Cursor *cursor, bint plain) except -1:
-        """Make room for the commands that a cursor counts, and set its pointers."""
+        """Make room for the commands counted in a cursor, and point the cursor to this room."""
         cdef Buffer out = self.out
         while out.room < out.commands + cursor.commands:
             out.grow_marks()
@@ -123,8 +123,8 @@ cdef class Router:
     Args:
         lanes: number of lanes.
         max_bytes: the size at which the commands of a lane become a chunk.
-        full_bytes: after a chunk smaller than this, all commands are returned, since the source may
-            pause.
+        full_bytes: after a chunk smaller than this, all commands are returned, in case the source
+            pauses.
         merger: a function that returns a new Merger for a lane; None to merge no commands.
         of_slots: in a cluster, the lane of each slot; -1 for a slot without an owner.
         keyless: in a cluster, the lane of commands without a key, except connection commands; -1
@@ -134,7 +134,7 @@ cdef class Router:
         for_all: whether the commands in FOR_ALL may be sent to all nodes.
 
     Attributes:
-        paused: whether the last ``route()`` returned all commands, so that the source may pause.
+        paused: whether no commands are left in the buffers after the last ``route()``.
     """
 
     cdef list buffers
@@ -229,7 +229,7 @@ cdef class Router:
         free(self.chosen)
 
     def route(self, Chunk chunk not None):
-        """Add a chunk's commands; return chunks of full lanes, or of all lanes if ``paused``."""
+        """Add a chunk's commands; return chunks of full lanes; if this sets ``paused``, of all."""
         cdef Py_ssize_t first, count
         self.paused = self.refused is not None or chunk.total() < self.full_bytes
         if self.refused is not None:
@@ -245,9 +245,9 @@ cdef class Router:
     cdef Py_ssize_t copy_alike(self, Chunk chunk) except -1:
         """Copy the leading commands that begin with ``head``; return the number of copied commands.
 
-        Copy nothing unless each row made exactly one command: refusing a command also holds back
-        the earlier commands of its row, and these would already be copied. This function takes 8 ns
-        less per command than ``assign()`` and ``copy()``.
+        Copy nothing unless each row made exactly one command: if a command is refused, the earlier
+        commands of its row must not be sent, so they must not be copied before. This function takes
+        8 ns less per command than ``assign()`` and ``copy()``.
         """
         cdef long long *ends = chunk.ends.data.as_longlongs
         cdef long long *rows = chunk.rows.data.as_longlongs
@@ -358,9 +358,9 @@ cdef class Router:
         return count
 
     cdef Py_ssize_t begin_of(self, Chunk chunk, Py_ssize_t index) noexcept:
-        """Return the index of the first command of a command's row; end an open transaction.
+        """Return the index of the first command in the row of the command at ``index``.
 
-        If a transaction is open, use the row of its MULTI.
+        If a transaction is open, end it, and use the row of its MULTI instead.
         """
         cdef long long *rows = chunk.rows.data.as_longlongs
         if self.transaction >= 0:
@@ -506,7 +506,7 @@ cdef class Router:
         return (name[:size].upper(), word[:min(more, NAME_SHOWN)].upper()) in FOR_ALL
 
     cdef int keep_head(self, const char *p) noexcept:
-        """Store the bytes before the key, argument 1, as ``head``: most commands share them."""
+        """Store as ``head`` the bytes before the key (argument 1), which most commands share."""
         cdef const char *begin = p
         cdef long long words, size
         p = known_length_end(p + 1, &words)

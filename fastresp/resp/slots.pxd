@@ -87,7 +87,7 @@ cdef inline const char *end_of(
 
 
 cdef inline const char *start_of(Chunk chunk, Py_ssize_t index) noexcept:
-    """Return the start of a command. In a chunk with large arguments, ``index`` must be 0."""
+    """Return the start of a command; if the chunk has large arguments, ``index`` must be 0."""
     return chunk.data + (chunk.ends.data.as_longlongs[index - 1] if index else 0)
 
 

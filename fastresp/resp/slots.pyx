@@ -70,8 +70,9 @@ cdef class Rules:
     """The key positions of commands.
 
     Args:
-        more: a dict of further commands, such as module commands: from the name in capitals to the
-            positions of the first and last key, and the step. Names in POSITIONS are ignored.
+        more: further commands, such as module commands: a dict from the name, in capitals, to a
+            tuple of the first key's position, the last key's position, and the step. Names in
+            POSITIONS are ignored.
     """
 
     def __cinit__(self, more=()):
@@ -172,7 +173,7 @@ cdef inline int crc16(const char *text, Py_ssize_t size, bint *has_tag) noexcept
 
 
 cdef int key_slot(const char *key, Py_ssize_t size) noexcept nogil:
-    """Return the slot of a key; if it has a hash tag, between '{' and '}', the slot of the tag."""
+    """Return the slot of a key's hash tag, between '{' and '}', or of the key if it has no tag."""
     cdef bint has_tag
     cdef int crc = crc16(key, size, &has_tag)
     if has_tag:

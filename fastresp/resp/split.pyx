@@ -257,7 +257,7 @@ cdef class CommandSplitter:
         return NOT_WHOLE
 
     cdef int check_name(self, long long number) except -1:
-        """Refuse the current argument, of ``number`` bytes, if it is the command's name."""
+        """Refuse an argument that is the command's name: ``number`` bytes are too long for one."""
         cdef long long n
         cdef const char *header = known_length_end(self.buffer.out.base + self.start + 1, &n)
         if known_length_end(header + 1, &n) == self.buffer.out.base + self.at:
@@ -266,7 +266,7 @@ cdef class CommandSplitter:
         return 0
 
     cdef int record_size(self, long long number) except -1:
-        """Record ``number`` bytes as the largest argument; refuse an argument that is too large."""
+        """Record ``number`` as the size of the largest argument; refuse an excessive size."""
         cdef Buffer b = self.buffer
         if number > b.out.most:
             try:
@@ -278,7 +278,7 @@ cdef class CommandSplitter:
         return 0
 
     cdef int count(self) except -1:
-        """Count the current command by name; usually, the last command has the same name."""
+        """Count the current command under its name, usually the same as the previous command's."""
         cdef long long size
         cdef const char *p = known_length_end(self.buffer.out.base + self.start + 1, &size)
         p = known_length_end(p + 1, &size)

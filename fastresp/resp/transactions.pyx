@@ -65,8 +65,8 @@ cdef class BatchedChunk(Chunk):
     Attributes:
         inner: the commands without transactions.
         execs: array of int64, for each transaction the index of the reply to EXEC.
-        waits: array of int64, the indices of the replies to those EXECs that are sent only after
-            all earlier replies have arrived, since the previous transaction sets the same marker.
+        waits: array of int64, the reply indices of the EXECs that are sent only after all earlier
+            EXECs are answered, because the previous transaction sets the same marker.
         firsts: array of int64, for each transaction the index of its first reply in ``inner``;
             then, as the last element, the number of replies in ``inner``.
         opening: the number of commands between MULTI and the source's commands.
@@ -125,12 +125,12 @@ cdef class Batcher:
         max_commands: a transaction ends with the row that reaches this number of commands.
         max_bytes: a transaction also ends with the row that reaches this size.
         start_bytes: the initial size of the buffer.
-        lacking: by command name in capitals, the largest number of arguments that is too small. A
+        lacking: by command name in capitals, the largest number of arguments that is too few. A
             command with too few arguments would make a server refuse the whole transaction. So each
             such command is replaced by an HSET, which fails only when EXEC runs it. Users of
             checkpoints have permission to run HSET.
-        most_of_source: a transaction also ends with the row that reaches this number of commands
-            before merging; None for no limit.
+        most_of_source: a transaction also ends with the row that reaches this number of commands,
+            counted before merging; None for no limit.
         opening: commands at the start of each transaction, such as SCRIPT LOAD: a server may forget
             scripts at any time, and NOSCRIPT would not stop the rest of the transaction.
         script: the script that runs each transaction; None for MULTI and EXEC. The key of a call is
@@ -291,7 +291,7 @@ cdef class Batcher:
         return put_with_large(self.out, inner.data, start, end, first, stop)
 
     cdef int end_failing(self, Py_ssize_t marker) except -1:
-        """Append the remaining arguments of the HSET that fails."""
+        """Append the remaining arguments of an HSET that is meant to fail."""
         cdef bytes key = self.markers[marker]
         append_bulk(self.out, key, len(key))
         return append(self.out, FAILS_END, len(FAILS_END))

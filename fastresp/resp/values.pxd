@@ -138,7 +138,7 @@ cdef inline int put_argument(Buffer b, object value, Nulls nulls, object default
 cdef inline bint check_command(const char *p, const char *end) except -1:
     """Refuse a whole command that would change the reply stream; p points at the '*'.
 
-    Return whether other commands with the same name may need to be refused.
+    Return whether other commands with this name may be refused, depending on the subcommand.
     """
     cdef long long n
     p = known_length_end(p + 1, &n)

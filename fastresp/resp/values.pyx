@@ -539,7 +539,7 @@ cdef bint is_one_word(PyObject *name) noexcept:
 
 
 cdef tuple split_name(object name):
-    """Split a name at white space, as redis-py does: bytes only if they contain a space."""
+    """Split a name at white space, as redis-py does; split bytes only if they contain a space."""
     if isinstance(name, str):
         return tuple(name.encode().split())
     return tuple(name.split()) if b" " in name else (name,)
