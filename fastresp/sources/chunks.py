@@ -121,7 +121,7 @@ class Chunks:
 
         Args:
             ran: for each marker (a key of the checkpoint that stores progress), the number of rows
-                that have run.
+                whose commands have run.
             batcher: puts the commands into transactions; None to send them without transactions.
             max_merged: maximum number of items in a merged command.
         """
@@ -168,7 +168,7 @@ class Chunks:
         return self._deliver()
 
     def _is_due(self, gatherer: Gatherer) -> bool:
-        """Return whether to send the gathered commands: there are enough, or the source is slow."""
+        """Return whether there are enough gathered commands to send, or the source is slow."""
         assert self._router is not None
         late = time.monotonic() - self._flushed > GATHERED_S
         return gatherer.full or late or (self._router.paused and not is_columns(self._source))
@@ -184,7 +184,7 @@ class Chunks:
         self._cut()
 
     def unsent(self, made: int) -> list[Chunk]:
-        """After an exception, return the chunks that follow the first ``made`` commands.
+        """After an exception, return the chunks after the first ``made`` commands of the load.
 
         The chunks end at the first gap in the sequence of commands. A serialised key is omitted if
         the source may have more rows of this key.
@@ -342,7 +342,7 @@ class Chunks:
             self._ready.extend(chain.from_iterable(map(call, (self._gatherer.flush,))))
 
     def _store(self, routed: Iterator[Chunk]) -> None:
-        """Gather routed commands for transactions; without transactions, the chunks are ready."""
+        """Gather routed chunks for transactions; without transactions, they are ready to send."""
         if self._gatherer is None:
             self._ready.extend(routed)
         else:

@@ -51,7 +51,7 @@ class Entries:
         self.restorer = restorer
 
     def note(self, note: Callable[[EntryRow], EntryRow]) -> None:
-        """Set a function that is called with each row, and returns the row."""
+        """Set a function that is called with each row, and must return the row."""
         self._note = note
 
     @property
@@ -60,7 +60,7 @@ class Entries:
         return self._note is not None
 
     def watch(self, row: EntryRow) -> None:
-        """Pass on a key that is not among the rows; its payload is a digest of 8 bytes."""
+        """Call the function of ``note()`` with a key that isn't loaded; its payload is a digest."""
         if self._note is not None:
             self._note(row)
 

@@ -148,7 +148,7 @@ class Place(NamedTuple):
 
 
 class _Refused(Exception):
-    """The source refuses to replicate from the requested place."""
+    """The source refuses to replicate."""
 
 
 class _Closed(Exception):
@@ -280,7 +280,7 @@ class ReplicaStream:
 
         Raises:
             SourceError: the source no longer has these commands.
-            _Refused: the source does not replicate.
+            _Refused: the source refuses to replicate.
         """
         found = CONTINUE.fullmatch(self._psync(place.replication_id, place.offset + 1))
         if found is None:
@@ -354,7 +354,7 @@ class ReplicaStream:
         """Continue after the last received byte over a new connection.
 
         Raises:
-            SourceError: the source no longer has the following commands.
+            SourceError: the source no longer has the commands after that byte.
             Exception: all attempts failed, the last one after RECONNECT_S seconds.
         """
         # Acknowledgements would delay the reply to PSYNC: a source waits until a replica is idle.
@@ -386,7 +386,7 @@ class ReplicaStream:
         return line.rstrip(b"\r\n")
 
     def _recv(self, size: int) -> bytes:
-        """Return 1 to ``size`` bytes, and acknowledge meanwhile.
+        """Return 1 to ``size`` bytes; while waiting, acknowledge the applied commands.
 
         Raises:
             _Closed: ``close()`` was called.

@@ -166,7 +166,7 @@ def row_writer(template: TemplateLike, options: Options) -> Writer:
 
 
 def template_for(template: TemplateLike, options: Options) -> Template | None:
-    """Return the template, with commands that delete null fields if the options require it."""
+    """Return the template; if the options require it, add commands that delete null fields."""
     found = as_template(template)
     if options.nulls != "delete":
         return found

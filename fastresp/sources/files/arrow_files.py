@@ -32,7 +32,7 @@ class BorrowedObjects:
         self._objects: list[weakref.ref[Any]] = []
 
     def add(self, what: Any, returned: Callable[[Any], object] | None = None) -> None:
-        """Track an object; call ``returned`` when Arrow has released it."""
+        """Track an object; ``returned`` is called once Arrow has released the object."""
         self._objects = [ref for ref in self._objects if ref() is not None]
         self._objects.append(weakref.ref(what, returned))
 

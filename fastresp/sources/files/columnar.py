@@ -108,7 +108,7 @@ def _complete_batches(
 
 
 def open_parquet(source: Any) -> Any:
-    """Open a Parquet file: a path, a RemotePath, or a file object, which is not closed.
+    """Open a Parquet file: a path, a RemotePath, or a file object, which the caller closes.
 
     Returns:
         A pyarrow.parquet.ParquetFile that returns every value unchanged.

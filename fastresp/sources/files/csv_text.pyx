@@ -1,8 +1,8 @@
 # cython: language_level=3, cdivision=True, boundscheck=False, wraparound=False
 """Find the quotes and the lines of delimited text, by the rules of Arrow's parser.
 
-This is not a parser. A quote that opens a field by mistake swallows the rows up to the next quote;
-only text after that quote reveals the mistake, and Arrow's parser accepts such text.
+This is not a parser. A quote that opens a field by mistake swallows the rows up to the next quote.
+The only sign of the mistake is text after that closing quote, which Arrow's parser accepts.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

@@ -1,4 +1,4 @@
-"""Read CSV and TSV as columns of text; detect whether a text has quotes, and whether they close."""
+"""Read CSV and TSV as columns of text; detect whether fields are quoted, and find open quotes."""
 
 from __future__ import annotations
 
@@ -312,8 +312,8 @@ class Dialect:
 def dialect_of(head: bytes, kind: str, options: FileOptions) -> Dialect:
     """Return the dialect of a text from its format, its options and its first bytes.
 
-    By default, CSV has quotes. Tab-delimited text has quotes only if the first lines prove it:
-    most programs write quotes in tab-delimited text as part of the values.
+    By default, fields of CSV may be quoted. In tab-delimited text, quotes are part of the values,
+    as most programs write them, unless the first lines prove that fields are quoted.
     """
     delimiter = options.delimiter_of(kind)
     quote = options.quote
@@ -331,10 +331,10 @@ def _has_returns(head: bytes, quote: bytes) -> bool:
 
 
 def _needs_quotes(head: bytes, header: bool) -> bool:
-    """Return whether the first lines of tab-delimited text can only be read with quotes.
+    """Return whether the first lines of tab-delimited text prove that fields are quoted.
 
-    A header with only quoted names proves that there are quotes. So does a quoted field that
-    contains a delimiter, a line end or a doubled quote, provided that no row contradicts this.
+    A header with only quoted names is a proof. So is a quoted field that contains a delimiter, a
+    line end or a doubled quote, provided that no row contradicts this.
     """
     if b'"' not in head:
         return False
@@ -354,7 +354,7 @@ def _needs_quotes(head: bytes, header: bool) -> bool:
 
 
 def _fits(text: str, *, complete: bool) -> bool:
-    """Return whether all rows have the same number of fields if fields may be quoted."""
+    """Return whether all rows have the same number of fields when read with quoted fields."""
     widths: list[int] = []
     try:
         widths += (len(row) for row in Dialect("\t").rows(text, strict=complete) if row)

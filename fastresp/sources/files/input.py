@@ -59,7 +59,7 @@ class StopEvent(threading.Event):
         self.block_ends: list[int] = []
 
     def position(self, batch: int) -> int | None:
-        """Return how many bytes of the file Arrow had read at the end of a batch (one block).
+        """Return how many bytes of the file had been read at the end of a batch, which is a block.
 
         If Arrow does not read ahead, return the number of all bytes read. None if no input has read
         the file.
@@ -87,7 +87,7 @@ class Input:
     """A binary file that is read once, from start to end.
 
     Args:
-        source: a path, or a file object open for reading bytes, which is not closed.
+        source: a path, or a file object open for reading bytes, which ``close()`` leaves open.
         stopped: set by another thread when no more data is wanted: reads then return no bytes.
 
     Attributes:
@@ -320,7 +320,7 @@ def start_of(source: Any) -> int | None:
 
 @contextmanager
 def from_start(source: Any, start: int | None) -> Iterator[int]:
-    """Move a file object back to ``start`` (None: do nothing), and finally to where it was.
+    """Move a file object to ``start``, and back when the context ends; None: do nothing.
 
     Yields:
         The number of line ends before ``start``.

@@ -148,7 +148,7 @@ class ValueRows(Rows):
         )
 
     def _needed(self) -> list[str]:
-        """Return the columns named in the template, after the columns needed by position."""
+        """Return the columns needed by position, followed by those named in the template."""
         first = islice(self._known, self._request.positions)
         return list(dict.fromkeys([*first, *self._columns]))
 
@@ -270,10 +270,11 @@ def _fields(split: Split, first: int, last: int, left_out: list[int]) -> pa.Arra
 def _all_maps(split: Split, need: Need) -> pa.Array | None:
     """Return the values of ``{*name}`` as maps, if all values are objects or nulls.
 
-    Return None if the first rows have other values, or if all rows have other values or nulls.
+    Return None if the first ``LOOK_BYTES`` of a longer block have a value of another kind, or if
+    the block has such values but no objects.
 
     Raises:
-        SourceError: only later rows have other values.
+        SourceError: the block has objects and values of other kinds.
     """
     lines = split.nested_lines()
     for some in (lines[: lines.find(b"\n", LOOK_BYTES) + 1], lines):

@@ -80,7 +80,11 @@ class Rows(ABC):
             lines += self._line_ends if len(results) == 1 else block.count(b"\n")
 
     def _results(self, block: bytes, rows: int, lines: int) -> list[ParsedRows | None]:
-        """Parse a block, in parts if a line can't be read; ``rows`` and ``lines`` precede it."""
+        """Parse a block, in parts if a line can't be read.
+
+        Args:
+            rows, lines: the number of rows, and of lines, before the block.
+        """
         results: list[ParsedRows | None] = []
         parts: list[bytes] = []
         skipped = False
@@ -106,7 +110,7 @@ class Rows(ABC):
 
 
 def next_block(blocks: Iterator[bytes], rows: int) -> bytes | None:
-    """Return the next block; None at the end. Errors name the block's first row, ``rows``."""
+    """Return the next block; None at the end. Errors name ``rows``, the block's first row."""
     try:
         return next(blocks, None)
     except SourceError as error:
@@ -119,7 +123,7 @@ def parse_marked(
     """Parse lines from ``mark_numbers()`` with Arrow.
 
     Args:
-        advice: what to do if the values of a column have several types, for the error.
+        advice: what the error advises if a column has values of several types.
     """
     whole = json.ReadOptions(block_size=len(marked) + 1, use_threads=False)
     try:
@@ -206,7 +210,12 @@ class BadLine:
     reason: SourceError
 
     def error(self, rows: int, lines: int | None) -> SourceError:
-        """Return the error; ``rows`` rows precede the line, and ``lines`` lines its block."""
+        """Return the error.
+
+        Args:
+            rows: number of rows before the line.
+            lines: number of lines before the block; None if the error has no line number.
+        """
         line = None if lines is None else lines + self.line + 1
         where = f"row {rows:,}" if line is None else f"row {rows:,}, line {line:,}"
         return SourceError(

@@ -453,7 +453,7 @@ cdef class Split:
         self.slots[slot] = <uint32_t>i
 
     cdef bint grow_columns(self) noexcept nogil:
-        """Make room for columns, and twice as many slots; return False if out of memory."""
+        """Double the room for columns, with two slots for each; return False if out of memory."""
         cdef Py_ssize_t i, room = max(2 * self.room_of_columns, 64)
         cdef void *columns = realloc(self.columns, room * sizeof(Column))
         cdef void *slots

@@ -94,7 +94,7 @@ def _starts(path: str, rows: Sequence[int], stopped: StopEvent) -> list[int]:
 
 
 def _start(path: str, offset: int, command: int) -> int:
-    """Return the number of bytes from the command at ``offset`` to the ``command``th after it."""
+    """Return how many bytes after ``offset`` a command begins; ``command`` is its index there."""
     splitter = CommandSplitter(limit=command + 1, only_look=True)
     with open(path, "rb") as file:
         file.seek(offset)
@@ -168,7 +168,7 @@ def _of_array(data: Input, items: Sequence[int]) -> list[int]:
 
 
 def _item(text: bytes, at: int, items: int) -> re.Match[bytes] | None:
-    """Find the start of an item, after skipping ``items`` items from the position ``at`` on."""
+    """Find the start of the item that is ``items`` items after the position ``at``."""
     if text.count(b"\n", at) < items:
         return None
     for _ in range(items):

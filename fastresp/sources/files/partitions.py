@@ -37,9 +37,9 @@ class Partitions:
     """The columns that folders with names such as ``day=2024-01-01`` add to a file, as text.
 
     Folders directly above the file are used, up to the first folder whose name is not of this form:
-    folders further up, such as ``/data/user=bob/project``, are not part of the data. With a
-    pattern, the folder with the first wildcard, all folders below it, and the folders directly
-    above it may name columns.
+    folders further up, such as ``/data/user=bob/project``, are not part of the data. In a
+    pattern, folders of other names at or below the topmost folder with a wildcard are skipped
+    instead.
 
     If the file has a column of the same name, the values of that column are used, and must be
     equal to the folder's value.
@@ -76,7 +76,7 @@ class Partitions:
             )
 
     def schema(self, columns: pa.Schema) -> pa.Schema:
-        """Add the folders' columns after the file's own; the column of whole rows stays last."""
+        """Add the folders' columns after the file's own; a column of whole rows stays last."""
         import pyarrow as pa
 
         if not columns.names:

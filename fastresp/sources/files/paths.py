@@ -127,7 +127,7 @@ def _shown(path: str) -> str:
 
 
 def _similar(path: str) -> str:
-    """Return a question that suggests a similar name in the same folder; empty without one."""
+    """Return a question that suggests a similar name in the same folder; "" if there is none."""
     folder, name = os.path.split(path)
     try:
         with os.scandir(folder or ".") as entries:

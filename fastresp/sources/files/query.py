@@ -139,7 +139,7 @@ class Query(SourcePass):
         self._connection.execute(f"CREATE VIEW source AS {' UNION ALL BY NAME '.join(union)}")
 
     def _define_parquet(self, name: str, files: FileSet) -> bool:
-        """Let DuckDB read Parquet files as a table; return False if it would change values."""
+        """Let DuckDB read Parquet files as a table; return False if we have to read the files."""
         if set(files.kinds) != {"parquet"} or not all(map(_readable, files.sources)):
             return False
         columns = columns_of_all(files.sources)
@@ -152,7 +152,7 @@ class Query(SourcePass):
         return True
 
     def _define_files(self) -> None:
-        """Define the files named in the query itself, in the same way as ``source``."""
+        """Define the files named in the query as tables, in the same way as ``source``."""
         named = []
         for name in tables_of(self._sql):
             if name == "source" and self._files.sources:
@@ -247,7 +247,7 @@ def in_order(
     Args:
         rows: the name of a table or view with the columns ``names``.
         sort_by: the columns to sort by.
-        key: returns the SQL to sort by, for the index of a column.
+        key: called with a column's index; returns the SQL to sort by that column.
     """
     for name in sort_by:
         if names.count(name) != 1:
@@ -341,7 +341,7 @@ class FilesSource:
 
 
 def _are_combined(files: FileSet) -> bool:
-    """Return whether files are CSV with different columns, where missing columns become nulls."""
+    """Return whether files are CSV with different columns, to be combined with added nulls."""
     several = len(files.sources) > 1 and not files.writes_bad_rows
     if not several or not set(files.kinds) <= {"csv", "tsv"}:
         return False

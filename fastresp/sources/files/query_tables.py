@@ -1,4 +1,4 @@
-"""Find the tables that a query reads; make queries over Parquet files that DuckDB may read."""
+"""Find the tables that a query reads; write queries over the Parquet files that DuckDB can read."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def in_zones(result: pa.Schema, sources: Sequence[pa.Schema]) -> pa.Schema:
 
 
 def in_zone(kind: pa.DataType, source: pa.DataType) -> pa.DataType:
-    """Return a type of DuckDB's result with the time zones of a source's type, even if nested."""
+    """Return a type of DuckDB's result with a source type's time zones, including nested ones."""
     if types.is_dictionary(source) or types.is_run_end_encoded(source):
         source = source.value_type
     if types.is_timestamp(kind) and types.is_timestamp(source) and kind.tz and source.tz:

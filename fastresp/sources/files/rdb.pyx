@@ -86,7 +86,7 @@ def type_of(int kind):
 
 
 cdef uint64_t kinds_of(type) except? 0:
-    """Return a mask with a bit for each RDB type of a type from TYPES; None for all types."""
+    """Return a bit mask of the RDB types of a type from TYPES; all bits for None."""
     cdef uint64_t kinds = 0
     cdef int kind
     if type is None:
@@ -147,7 +147,7 @@ cdef class RdbReader:
 
     @property
     def other(self):
-        """The start of the first key of another type, and the name of its type; or None."""
+        """The first matching key of an unwanted type, cut if long, and its type's name; or None."""
         return None if self.other_types == 0 else (kept(&self.other), type_name(self.other.kind))
 
     def batch(self, *, bint values=True):

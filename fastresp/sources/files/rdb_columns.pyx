@@ -169,7 +169,7 @@ def field_names(RdbReader reader, Py_ssize_t most, *, bint streams):
 
 
 cdef class RdbColumns:
-    """Collects the values that a reader finds as columns.
+    """Collects values from a reader, and returns them as columns.
 
     A hash is one row; a stream has one row per entry, and other values one per element.
 

@@ -96,7 +96,7 @@ class ReadAhead:
 
     Attributes:
         schema: the columns, once the source is open.
-        error: the exception that ended the batches, or the wait for them; None if there was none.
+        error: the exception that ended the batches; None if there was none.
 
     Raises:
         SourceError: no thread can be started.
@@ -165,7 +165,7 @@ class ReadAhead:
             wait([self._reading], CLOSE_SECONDS)
 
     def finalize(self) -> None:
-        """Close this in a finalizer: Ctrl-C ends the wait, and Python prints no traceback."""
+        """Close the reader in a finalizer: Ctrl-C ends the wait, and Python prints no traceback."""
         with suppress(KeyboardInterrupt):
             self.close()
 

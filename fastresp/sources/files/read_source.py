@@ -121,9 +121,9 @@ def read(
             files may be compressed with gzip, Zstandard or bzip2.
         delimiter: the character between CSV fields, if not a comma; for lines, the line end, if
             not a newline.
-        quote: the character that opens and closes a CSV field with delimiters or line ends, if not
-            ``"``; ``""`` if quotes are part of the text. By default TSV has quotes only if its
-            first 2 MiB prove it.
+        quote: the character around a CSV field that contains delimiters or line ends, if not
+            ``"``; ``""`` if quotes are part of the text. By default, quotes in TSV are part of the
+            text, unless its first 2 MiB prove that fields are quoted.
         escape: the character before a quote that is part of a quoted CSV field, such as ``"\\"``,
             which Spark writes; by default such a quote is doubled.
         header: whether the first line of CSV names the columns. If not, the columns are
@@ -143,21 +143,21 @@ def read(
         db: the database of an RDB file; by default 0, with a warning if other databases have keys.
         limit: stop after this many rows; with ``sort_by``, this many sorted rows.
         sort_by: the name of a column, or a list of names: sort the rows by these columns, in
-            ascending order, with nulls last. Rows with equal values keep their order. DuckDB sorts
-            the rows within 128 MB of memory, plus the memory for 150,000 rows if rows have more
-            than 256 bytes, and spills the rest to the folder for temporary files.
+            ascending order, with nulls last. Rows with equal values keep their order. DuckDB uses
+            at most 128 MB of memory, or for rows of more than 256 bytes, 128 MB plus the size of
+            150,000 rows (up to 4 GB); it spills the rest to the folder for temporary files.
         skip_truncated: if a RESP file ends inside a command, load the commands before it.
 
     CSV: every column is text, exactly as in the file: ``00123`` and ``1.10`` are unchanged, and
     bytes need not be UTF-8. An empty field is a null and ``""`` an empty string, as in
-    PostgreSQL's COPY. A file without a first line is an error.
+    PostgreSQL's COPY. An empty file is an error unless ``header`` is False or ``columns`` is set.
 
     JSON lines, or one JSON array: in a load, numbers keep their text, and ``{*!json}`` sends a row
-    unchanged. For other consumers, number columns are 64-bit integers, decimals of up to 38 digits
-    or 64-bit floats: a fraction becomes the nearest float; an integer that its column can't
-    represent is an error, and so is a number that would become infinite. A missing key is a null.
-    In a load, keys and types may change from row to row. For other consumers, and with
-    ``sort_by``, every column and its type must appear in the first 2 MiB.
+    unchanged. For other consumers, a column of integers has 64-bit integers, or decimals of up to
+    38 digits if an integer needs them; a column with fractions has the nearest 64-bit floats. An
+    integer that its column can't represent is an error, and so is a number that would become
+    infinite. A missing key is a null. In a load, keys and types may change from row to row. For
+    other consumers, and with ``sort_by``, every column and its type must appear in the first 2 MiB.
 
     Lines: one column of bytes, ``line``.
 
@@ -179,15 +179,17 @@ def read(
     Sorted files: the values are the same as without ``sort_by``. So CSV sorts as text, by its
     bytes: ``10`` sorts before ``9``. For another order, use ``sql`` with ORDER BY.
 
-    Several files must have the same columns, in any order. If their beginnings show that the
+    Several files must have the same columns, in any order; only a query can combine different CSV
+    or Parquet files, with nulls for missing columns. If the beginnings of the files show that the
     columns differ, the error is raised before the first file is read. Files may have no rows. A
     load keeps the types of each Parquet or Arrow file. Other consumers, ``sort_by`` and ``sql``
     need one type for each column; types are refused if no common type can represent all values.
 
     Folders such as ``day=2024-01-01`` are columns of their files, as text: the folders directly
-    above a file, up to the first folder whose name is not of this form, and all folders that match
-    a pattern's wildcards. If the file has a column of the same name, that column is used, and must
-    have the folder's value. Two folders may name the same column only with the same value.
+    above a file, up to the first folder whose name is not of this form. In a pattern, folders of
+    other names at or below the topmost folder with a wildcard are skipped instead. If the file has
+    a column of the same name, that column is used, and must have the folder's value. Two folders
+    may name the same column only with the same value.
 
     Returns:
         A Table of columns, or a RespFile of commands.

@@ -191,7 +191,7 @@ class ColumnRequest:
 
     @property
     def listed(self) -> dict[str, Need]:
-        """By name, the Need of each column of which the template needs only the items."""
+        """The Need of each column of which the template needs only the items, by column name."""
         other = {need.path[0] for need in self.needs if not need.items or need.path[1:]}
         return {need.path[0]: need for need in self.needs if need.path[0] not in other}
 
@@ -204,7 +204,7 @@ class BadRows:
         encoding: the encoding of the source, also used for that file; None for UTF-8.
 
     Attributes:
-        skip: whether rows are skipped, rather than an error.
+        skip: whether rows are skipped; if False, such a row is an error.
         count: number of rows skipped.
     """
 

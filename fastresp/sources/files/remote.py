@@ -127,8 +127,8 @@ def open_remote(path: RemotePath, *, ranges: bool = False) -> RemoteFile:
     """Open a file for reading bytes.
 
     Args:
-        ranges: whether parts of the file will be read in any order; if not, web URLs are opened as
-            streams.
+        ranges: whether parts of the file will be read in any order; if False, web URLs are opened
+            as streams.
     """
     is_web, size = urlsplit(path.url).scheme in WEB, path.state.size
     stream = is_web and not ranges

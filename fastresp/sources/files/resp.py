@@ -149,9 +149,9 @@ class RespFile(CommandSource):
         return (lines_of_resp if self._is_resp else lines_of_commands)(self.name, rows, stopped)
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the file that was read, or the share of the first ``rows`` commands.
+        """Return the share of the file that was read, or that the first ``rows`` commands make up.
 
-        Return None if it is unknown.
+        Return None if the share is unknown.
         """
         if rows is not None and self.rows:
             return min(1.0, rows / self.rows)

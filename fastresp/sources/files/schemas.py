@@ -52,7 +52,7 @@ def one_schema(
 
 
 def same_schema(wanted: tuple[str, pa.Schema], found: tuple[str, pa.Schema]) -> pa.Schema:
-    """Return the columns of ``wanted``; raise SourceError if the types of ``found`` do not fit."""
+    """Return the columns of ``wanted``; raise SourceError if they can't hold ``found``'s values."""
     for field, wider in zip(wanted[1], one_schema((wanted, found)), strict=True):
         if wider.type != field.type:
             other = found[1].field(field.name).type

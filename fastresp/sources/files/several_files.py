@@ -244,13 +244,13 @@ class SeveralFiles(SourcePass):
         return low + (high - low) * max(0, rows - before) / (after - before)
 
     def _record_share(self, batch: int) -> None:
-        """Remember the share of the files read at the end of a batch."""
+        """At the end of a batch, remember which share of the files was read."""
         share = self._share(self._reading.stopped.position(batch))
         if share is not None and (not self._shares or self._shares[-1][0] < self.rows_read):
             self._shares.append((self.rows_read, share))
 
     def _share(self, taken: int | None) -> float | None:
-        """Return the share of all files read so far; None if unknown.
+        """Return the share of all files that was read so far; None if unknown.
 
         Args:
             taken: number of bytes read from the open file; None if unknown.

@@ -77,7 +77,7 @@ class Snapshot:
         )
 
     def fields(self, again: Callable[[], AbstractContextManager[Input]] | None) -> list[str]:
-        """Return the names that the user or the template gives, or else of all fields."""
+        """Return the field names from the user or the template; if neither has any, all names."""
         options, request = self._options, self._request
         if self.kind not in ("hash", "stream"):
             return []

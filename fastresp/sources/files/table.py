@@ -79,8 +79,8 @@ class Table:
             file_of: returns an identifier of a file.
 
         Raises:
-            SourceError: a source is a file object, which can be read only once; or the query's data
-                is unknown.
+            SourceError: a source is a file object, which can be read only once; or it is unknown
+                what the query reads, or whether that will be the same next time.
         """
         if self._sql is not None and not self._files.sources:
             raise SourceError(
@@ -142,15 +142,16 @@ class Table:
         return min(1.0, max(part, count / self._limit))
 
     def place(self, row: int) -> tuple[str, int]:
-        """Return the file of a row, and the row's index in that file, as ``SourcePass.place()``."""
+        """Return the file of a row, and the row's index in it, as ``SourcePass.place()`` does."""
         return self._pass.place(row)
 
     def line_numbers(self, rows: Iterable[int], stopped: StopEvent) -> dict[int, int]:
         """Return for each row the number of its line in its file, counted from 1.
 
-        The current read is stopped first, since it may use the same file object. Rows of unknown
-        lines are left out: rows of queries, sorted rows, and rows of Parquet, Arrow and RDB files,
-        pipes, URLs, file objects that are neither files nor BytesIO, and files that have changed.
+        The current read is stopped first, since it may use the same file object. Rows whose
+        line is unknown are left out: rows of queries, sorted rows, and rows of Parquet, Arrow and
+        RDB files, of pipes, of URLs, of file objects other than regular files and BytesIO, and of
+        files that have changed.
 
         Args:
             rows: indexes of rows that have been read.
