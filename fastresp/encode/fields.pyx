@@ -181,7 +181,7 @@ cdef class FieldReader:
         raise self.missing(placeholder, row)
 
     cdef object within(self, Field field, object holder, Py_ssize_t depth):
-        """Return the value of a path's name at ``depth``; ABSENT if a mapping lacks the name."""
+        """Return the field ``field.path[depth]`` of ``holder``; ABSENT if a mapping lacks it."""
         cdef str name = field.path[depth]
         if isinstance(holder, Mapping):
             return item_of(holder, name)
@@ -247,7 +247,7 @@ cdef class FieldReader:
         return TemplateError(f"{message}: {has}", self.text, field.at)
 
     cdef object missing_within(self, Field field, object holder, Py_ssize_t depth):
-        """Return the error for a ``holder`` that lacks the path's name at ``depth``."""
+        """Return the error for a ``holder`` that lacks the field ``field.path[depth]``."""
         before = ".".join(field.path[:depth])
         names = names_in(holder)
         message = f"the row has no field {{{field.key}}}: "

@@ -98,7 +98,7 @@ def as_target(text: str) -> Pattern:
 
 
 def expiry_name(ttl: bool | str | None) -> str | None:
-    """Return the name of the column with the time of expiry; None if ``ttl`` asks for none."""
+    """Return the name of the column with the time of expiry; None if there is no such column."""
     name = EXPIRES_AT if ttl is True else ttl or None
     if name is not None and not isinstance(name, str):
         raise TypeError(f"ttl must be True or the name of a column, not {ttl!r}")

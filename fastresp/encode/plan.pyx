@@ -205,7 +205,7 @@ cdef Py_ssize_t put_items(
 cdef Py_ssize_t put_fields(
     Plan plan, Buffer b, Op op, object row, object default
 ) except -1:
-    """Write pairs, or for Absent the names of null fields; return the number of arguments."""
+    """Write the pairs of {**}, or the names of its null fields; return the number of arguments."""
     cdef Py_ssize_t first = b.argument
     cdef Nulls nulls = plan.pair_nulls
     cdef bint nested = op.field.convert is not None, absent = isinstance(op.field, Absent)

@@ -65,7 +65,7 @@ class KeyPosition(NamedTuple):
         """Describe a key by the placeholder and its value, each cut to MAX_SHOWN characters.
 
         The name of a placeholder is shown as in ``id=17``, and a position as in ``{0}=17``. If the
-        key is only a position, it is shown as in ``key '17'``.
+        whole key is a position, it is shown as in ``key '17'``.
         """
         name, text = str(self.field.key), _cut(value.decode(errors="backslashreplace"))
         if not name.isdecimal():

@@ -16,7 +16,7 @@ __all__ = [
     "ForgottenScripts", "Script", "is_forgotten", "loading_of", "resending_of", "script_of",
 ]  # fmt: skip
 
-# How the error for a missing script begins. The code NOSCRIPT alone is not enough, since a script
+# How the error for a missing script begins. The code NOSCRIPT alone is not enough: a script
 # may return this code itself. Source: Redis 6.2 to 8.2, Valkey 8.1 and 9.1.
 FORGOTTEN = b"NOSCRIPT No matching script"
 # A server serves other clients after reading this many bytes from one connection.
@@ -73,7 +73,7 @@ class Script:
 
         Use the result wherever a template is accepted, including a list of templates, but not with
         MULTI: in a transaction, a missing script is reported only after other commands have run.
-        ``dump`` writes EVAL with the whole script, since a loader of the file can't resend.
+        ``dump`` writes EVAL with the whole script, because a loader of the file can't resend.
         ``Writer`` writes EVALSHA and does not load the script.
 
         Args:
@@ -140,15 +140,15 @@ class ForgottenScripts:
         return is_forgotten(message)
 
     def can_repeat(self, command: bytes, tries: int) -> bool:
-        """Return whether a command can be resent after this many tries."""
+        """Return whether a command that was resent ``tries`` times can be resent again."""
         return tries < MAX_REPEATS and script_of(command) in self._scripts
 
     def requests(self, commands: Iterable[tuple[bytes, int]], max_bytes: int) -> list[bytes]:
         """Return the first commands to resend, with the scripts that they need.
 
-        The first command of each script is sent as EVAL, to load the script. This is repeated after
-        every TURN_BYTES, since another client may flush the scripts in between. A command that was
-        resent before is always sent as EVAL.
+        In each part of TURN_BYTES, the first command of each script is sent as EVAL, to load the
+        script: another client may flush the scripts between two parts. A command that was resent
+        before is always sent as EVAL.
 
         Args:
             commands: each command as first sent, and the number of times that it was sent.

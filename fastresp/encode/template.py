@@ -74,7 +74,7 @@ class Template(Plan):
     ``{*!json}``            the whole row as one JSON object
     ``{at!ms}``             a time as milliseconds since 1970, as PEXPIREAT expects it
     ``{v!f32}``             a sequence of numbers as a vector of little-endian floats: ``!f16``,
-                            ``!f32`` or ``!f64``; all vectors of a placeholder have one length
+                            ``!f32`` or ``!f64``; a placeholder's vectors have equal lengths
     ``{*tags}``             a list as several arguments; a dict as field-value pairs
     ``{**}``                all fields that the command does not name, as field-value pairs
     ``{**-a,b}``            as ``{**}``, without ``a`` and ``b``, which the first row must have
@@ -395,7 +395,7 @@ class _Parser:
         return mark[1:]
 
     def check(self, command: list[tuple[bytes | Field, ...]], start: int) -> None:
-        """Refuse a command that begins with a key, or that would change the reply stream."""
+        """Refuse a command that lacks its name, or that would change the reply stream."""
         literal = [b"".join(p for p in parts if isinstance(p, bytes)) for parts in command]
         at = len(self.text) - len(self.text[start:].lstrip(BLANKS))
         if all(isinstance(part, bytes) for part in command[0]):

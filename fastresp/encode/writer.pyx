@@ -105,7 +105,7 @@ cdef class ChunkWriter:
         return 0
 
     cdef int check_free(self) except -1:
-        """Raise RuntimeError if fill() is running: the source, default= or a thread called."""
+        """Raise RuntimeError if the source, default= or a thread calls during fill()."""
         if self.busy:
             raise RuntimeError(
                 f"this {type(self).__name__} is encoding a row; its source, default= and other "
@@ -152,7 +152,7 @@ cdef class Writer(ChunkWriter):
         self, plan=None, *, nulls="auto", default=None, chunk_bytes=CHUNK_BYTES,
         chunk_seconds=CHUNK_SECONDS,
     ):
-        # Copy the plan, since it remembers the type of the last row, which differs between Writers.
+        # Copy the plan: it remembers the type of the last row, which differs between Writers.
         self.plan = None if plan is None else Plan(plan.text, plan.commands)
         if self.plan is not None:
             self.row_commands = len(plan.commands) - n_deletes(plan)

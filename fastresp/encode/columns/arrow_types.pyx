@@ -124,7 +124,7 @@ cdef bint set_json(ColumnView *column) except -1:
 
 
 cdef str format_of(ArrowSchema *schema):
-    """Return a type's format string, in which the name of a time zone may not be UTF-8."""
+    """Return a type's format string; a time zone's name in it is not always valid UTF-8."""
     return schema.format.decode(errors="backslashreplace")
 
 
@@ -418,7 +418,10 @@ cdef const char *text_of_milliseconds(
 
 
 cdef Py_ssize_t put_milliseconds(char *p, const char *text, Py_ssize_t n) noexcept with gil:
-    """Convert a time as text to milliseconds, written at p; return their size, or NOT_A_TIME."""
+    """Convert a time from text to milliseconds; write these at p, and return their size.
+
+    Return NOT_A_TIME if the text is not a time.
+    """
     try:
         milliseconds = str(as_milliseconds(text[:n].decode())).encode()
     except Exception:

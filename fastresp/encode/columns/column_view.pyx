@@ -3,8 +3,8 @@
 
 Arrays come from any library, and the C data interface has no buffer sizes, so the last offset
 defines the size of a buffer. These checks are possible: offsets neither decrease nor start below
-0; lists and structs end within their children; run ends increase. When a value is written, its view
-must end within a buffer of known size, and its index must be within its dictionary.
+0; lists and structs end within their children; run ends increase. When a value is written, a string
+view must end within a buffer of known size, and an index must be within its dictionary.
 """
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -255,7 +255,7 @@ cdef int bind(ColumnView *column, ArrowArray *array, Py_ssize_t base) except -1:
 
 
 cdef int check_shape(ColumnView *column, ArrowArray *array) except -1:
-    """Refuse an array without the buffers and children of its type.
+    """Refuse an array whose length, buffers or children do not match its type.
 
     Raises:
         SourceError: the array does not match its type.
@@ -357,8 +357,8 @@ cdef Py_ssize_t count_valid_offsets(
 ) noexcept nogil:
     """Return the number of leading values whose offsets neither decrease nor exceed ``most``.
 
-    Signed offsets are read as unsigned integers, since C defines unsigned differences. If no offset
-    is below 0, the highest bit of a difference means that the offsets decrease.
+    Signed offsets are read as unsigned integers, because C does not define the overflow of a signed
+    subtraction. If no offset is below 0, the highest bit of a difference means a decrease.
     """
     cdef int sign = 8 * sizeof(Offset) - 1
     cdef Offset wrong = offsets[n]

@@ -139,7 +139,7 @@ cdef class ColumnWriter(ChunkWriter):
         return True
 
     cdef bint rebind(self, ArrowStream stream) except -1:
-        """Bind the plan to the columns of the next stream; return False if there is no stream."""
+        """Bind the plan to the columns of the next stream; return False if there is none."""
         if not stream.open_next():
             return False
         try:

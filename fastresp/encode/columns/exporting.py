@@ -29,7 +29,7 @@ ALTERED = {"uhugeint", "bit", "time with time zone"}
 
 
 class Described:
-    """Information about a stream of columns that its Arrow export loses."""
+    """A stream of columns, with information that its Arrow export loses."""
 
     arrow_schema: Any = None
     unknown: Mapping[str, str] = MappingProxyType({})
@@ -79,12 +79,12 @@ def _of(data: Any, library: str, *names: str) -> bool:
 
 
 def names_with_nul(data: Any) -> NestedNames | None:
-    """Return the names of columns and fields if a name has a NUL; otherwise None.
+    """Return the names of all columns and fields if any of them has a NUL; otherwise None.
 
     The C interface ends a name at the first NUL.
 
     Args:
-        data: the object with the columns; the schema is known of pyarrow and Described objects.
+        data: the object with the columns; only pyarrow and Described objects are checked.
     """
     schema = data.arrow_schema if isinstance(data, Described) else None
     if _of(data, "pyarrow.lib", PYARROW):

@@ -109,7 +109,7 @@ cdef Values *take_rows(GrowingColumn *column, int64_t rows) except NULL:
 
 
 cdef bint put_ends(GrowingColumn *rest, GrowingColumn *column, int64_t rows) noexcept nogil:
-    """Copy to ``rest`` the end offsets and nulls of the values after the first ``rows``.
+    """Copy the ends and nulls of all values but the first ``rows`` to ``rest``.
 
     Return False if out of memory.
     """

@@ -133,7 +133,7 @@ cdef class Columns:
         return values
 
     cdef list distinct(self, columns, field):
-        """Return the given indices except for hidden columns; refuse duplicate names."""
+        """Return the given indices without any hidden columns; refuse duplicate names."""
         visible = [i for i in columns if not self.columns[i].hidden]
         names = [self.names[i] for i in visible]
         if len(set(names)) < len(names):
@@ -161,7 +161,7 @@ cdef class Columns:
         return self.conversion_of(column, field)
 
     cdef ColumnView *pair_of(self, Py_ssize_t i, field) except NULL:
-        """Return column ``i`` for field-value pairs: the values, or nested values as JSON."""
+        """Return column ``i`` for the pairs of {**}; for {**!json}, nested values become JSON."""
         cdef ColumnView *column = self.sendable(i, field)
         cdef ColumnView *conversion
         if field.convert is None or innermost(column).kind not in (
@@ -174,7 +174,7 @@ cdef class Columns:
         return conversion
 
     cdef ColumnView *conversion_of(self, ColumnView *column, field) except NULL:
-        """Return a column with the values of another, converted as the placeholder requires."""
+        """Return a column with the values of ``column``, converted as the placeholder requires."""
         cdef ColumnView *conversion = self.new_conversion()
         conversion.target = column
         if reserve(&conversion.scratch, conversion.scratch.base, SCRATCH_BYTES) is NULL:
@@ -208,7 +208,7 @@ cdef class Columns:
         )
 
     cdef ColumnView *check(self, ColumnView *column, field) except NULL:
-        """Return the column; refuse a column whose values don't fit the placeholder."""
+        """Return ``column``; refuse it if its values don't fit the placeholder."""
         cdef ColumnView *inner = innermost(column)
         cdef str name = "0" if column is &self.root else quoted_name(name_of(column))
         cdef bint nested = inner.kind in (KIND_LIST, KIND_MAP, KIND_STRUCT)
@@ -262,7 +262,7 @@ cdef class Columns:
         return self.single and first.position == 0 and "0" not in self.indices_of
 
     cdef ColumnView *within(self, ColumnView *parent, field, Py_ssize_t depth) except NULL:
-        """Return the field at ``depth`` of a path, in the struct ``parent``."""
+        """Return the field that a path names at ``depth``, in the struct ``parent``."""
         cdef ColumnView *inner = innermost(parent)
         cdef ColumnView *column
         cdef str before = ".".join(field.path[:depth])

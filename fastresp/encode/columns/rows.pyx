@@ -298,7 +298,7 @@ cdef char *put_joined(WriteState *state, Step *step, Py_ssize_t row, char *p) no
 
 
 cdef bint is_refused(WriteState *state, const char *command, const char *end) noexcept with gil:
-    """Return whether a command must be refused; check its name, which comes from the data."""
+    """Return whether a command whose name comes from the data must be refused."""
     try:
         check_command(command, end)
         return False
@@ -336,7 +336,7 @@ cdef char *put_large(
     WriteState *state, ColumnView *column, const char *text, Py_ssize_t n, const char *before,
     Py_ssize_t before_size, char *p,
 ) noexcept nogil:
-    """Write constant text, then a large value, not copied if it is in the batch's memory."""
+    """Write constant text, then a large value; don't copy a value in the batch's memory."""
     if n > state.out.most:
         state.fault = ARGUMENT_TOO_LARGE
         return NULL

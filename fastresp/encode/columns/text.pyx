@@ -274,7 +274,7 @@ cdef const char *text_of_nested(ColumnView *column, Py_ssize_t i, Py_ssize_t *n)
 
 
 cdef ColumnView *find_invalid_field(ColumnView *column, Py_ssize_t i) noexcept nogil:
-    """Return the field of ``column.target`` whose value can't be written, or ``column.target``."""
+    """Return the field of ``column.target`` that can't be written; if none, ``column.target``."""
     cdef Py_ssize_t k
     cdef ColumnView *field
     for k in range(column.target.n_children if column.target.kind == KIND_STRUCT else 0):

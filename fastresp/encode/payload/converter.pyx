@@ -117,7 +117,7 @@ cdef class Converter:
         return put_items(self, kind, data, size, value)
 
     cdef bint can_pass(self, int kind, const char *data, Py_ssize_t size, bint check) except -1:
-        """Return whether all servers that know the type accept these bytes.
+        """Return whether the target, if it knows the type, accepts these bytes.
 
         If the size of an entry is_disputed(), Redis up to 8.2 and Valkey 8.1 crash when they read a
         listpack of Valkey 9.1; Valkey 9.1 refuses such listpacks of Redis and Valkey 8.1.
@@ -143,11 +143,11 @@ cdef class Converter:
         return elements.node.disputed in (0, self.sizes)
 
     cdef int check_names(self, int kind) except -1:
-        """Read the items up to the first duplicate name, or the first item that is out of order.
+        """Read the items; set a fault at a duplicate name, or at an item that is out of order.
 
         Servers sort a listpack with expiries by expiry, with fields without an expiry last. The
-        table has room for a limited number of names. Beyond this number, servers find duplicates
-        themselves, except in compact forms.
+        table has room for a limited number of names. A compact form with more names is refused; in
+        other values with more names, the server finds the duplicates.
         """
         cdef Elements elements = self.elements
         cdef uint64_t expiry, last = 0
@@ -225,7 +225,12 @@ cdef int copy_nodes(Converter self, Cursor *c) except -1:
 cdef int put_entry_again(
     Converter self, const char *entry, Py_ssize_t size, Py_ssize_t text
 ) except -1:
-    """Copy an entry of a listpack with a string of ``text`` bytes."""
+    """Copy a listpack's entry; adapt a disputed size to the target.
+
+    Args:
+        entry, size: the entry.
+        text: the size of the entry's string.
+    """
     cdef char *p
     if not is_disputed(text):
         return append(self.out, entry, size)

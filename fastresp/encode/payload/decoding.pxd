@@ -36,7 +36,7 @@ cdef enum:
 
 cdef extern from *:
     """
-    /* A longer string is damaged: a server writes at most a listpack of 4 GiB as one string. */
+    /* A longer string is damaged: the longest that a server writes is a listpack of 4 GiB. */
     #define FASTRESP_TEXT_BYTES (1LL << 32)
     """
     const uint64_t MAX_TEXT_BYTES "FASTRESP_TEXT_BYTES"
@@ -272,7 +272,7 @@ cdef inline bint open_packed(Packed *f, Form form, const char *p, Py_ssize_t siz
 
 
 cdef inline bint is_back_length(const char *p, uint64_t size, int bytes) noexcept nogil:
-    """Return whether the size of an entry is written at p in this number of bytes."""
+    """Return whether p has ``size`` as put_back_length() writes it in this number of bytes."""
     cdef int at
     for at in range(bytes):
         if <uint8_t>p[at] != ((size >> 7 * (bytes - 1 - at) & 127) | (128 if at else 0)):
@@ -399,7 +399,7 @@ cdef inline int read_ziplist_entry(Packed *f, Stored *s) noexcept nogil:
 
 
 cdef inline int read_zipmap_entry(Packed *f, Stored *s) noexcept nogil:
-    """Read a field or a value; unused bytes follow each value."""
+    """Read a field or a value; unused bytes may follow a value."""
     cdef Py_ssize_t room = f.end - f.p, header = 1, size = <uint8_t>f.p[0], unused = 0
     cdef uint32_t size32
     if size > ONE_BYTE:

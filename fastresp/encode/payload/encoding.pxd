@@ -145,9 +145,9 @@ cdef inline int back_length(uint64_t size) noexcept nogil:
 cdef inline bint is_disputed(Py_ssize_t size) noexcept nogil:
     """Return whether servers disagree on how to write a string of this size in a listpack.
 
-    With its 5-byte header, such an entry has 16,383, 2,097,151 or 268,435,455 bytes. Servers up to
-    Redis 8.2 write this size with one byte more than Valkey 9.1 and later. Some servers refuse the
-    form that they do not write. Source: lpEncodeBacklen().
+    With its 5-byte header, such an entry has 16,383, 2,097,151 or 268,435,455 bytes. Redis up to
+    8.2 and Valkey up to 8.1 write this size with one byte more than Valkey 9.1 and later. Some
+    servers refuse the form that they do not write. Source: lpEncodeBacklen().
     """
     return size >= 16378 and (size == 16378 or size == 2097146 or size == 268435450)
 

@@ -78,7 +78,7 @@ cdef tuple number_of(version):
 def has_short_sizes(version, *, valkey):
     """Return whether a server writes ``is_disputed()`` sizes in fewer bytes; None if unknown.
 
-    Measured on the newest versions that are named here.
+    Measured with versions up to Redis 8.2 and Valkey 9.1.
 
     Args:
         version: the server's version, such as ``"7.0.15"``.
@@ -99,7 +99,7 @@ def format_of(version, limits, *, valkey, instead=""):
         version: the server's version, such as ``"7.0.15"``.
         limits: the server's settings.
         valkey: whether the server is Valkey.
-        instead: another way for the user, added to the message about an unknown version.
+        instead: an alternative for the user, added to the message about an unknown version.
 
     Raises:
         TransportError: the server is too old, or its version is unknown.
@@ -243,7 +243,7 @@ def checksum(const unsigned char[::1] data not None, uint64_t crc=0):
 
 
 cdef uint64_t product(uint64_t a, uint64_t b) noexcept:
-    """Multiply two polynomials modulo the checksum's polynomial; the highest bit is power 0."""
+    """Multiply two polynomials modulo the checksum's polynomial; the highest bit is x^0."""
     cdef uint64_t bit = <uint64_t>1 << 63, found = 0
     while bit:
         if a & bit:
@@ -254,10 +254,10 @@ cdef uint64_t product(uint64_t a, uint64_t b) noexcept:
 
 
 def shifted(uint64_t crc, uint64_t zeros):
-    """Return the checksum after ``zeros`` zero bytes are appended to bytes with checksum ``crc``.
+    """Return what the checksum ``crc`` becomes when this number of zero bytes is appended.
 
-    The checksum is linear: if zeros in a file are replaced by ``bytes``, the new checksum is
-    ``old ^ shifted(checksum(bytes), size of the following bytes)``.
+    The checksum is linear: if zero bytes in a file are overwritten with ``bytes``, and ``n`` bytes
+    follow, the checksum ``old`` of the file becomes ``old ^ shifted(checksum(bytes), n)``.
     """
     cdef uint64_t factor = <uint64_t>1 << 55  # x^8: a zero byte
     while zeros:
@@ -338,7 +338,7 @@ cdef Py_ssize_t score_text(double score, bint shortest, char *text) except -1:
 
     Args:
         score: the score.
-        shortest: whether to write the shortest digits, not 17 digits as servers do before 7.2.
+        shortest: True for the shortest digits; False for 17 digits, as servers before 7.2 write.
         text: room for SCORE_ROOM bytes.
     """
     cdef char *written

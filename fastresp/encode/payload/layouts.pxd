@@ -93,7 +93,7 @@ cdef inline bint pass_module(Cursor *c) noexcept nogil:
 
 
 cdef inline bint pass_score(Cursor *c) noexcept nogil:
-    """Move past a score as text; sizes from 253 on are NaN and infinities."""
+    """Move past a score as text; a size byte of 253 or more means NaN or an infinity."""
     cdef uint8_t size
     if c.p == c.end:
         return False
@@ -131,9 +131,9 @@ cdef inline const char *group_end(const char *layout) noexcept nogil:
 
 
 cdef inline const char *pass_layout(Cursor *c, const char *layout, int kind) noexcept nogil:
-    """Move past the parts of a layout, up to a closing parenthesis.
+    """Move past the bytes that a layout describes, up to its end or a closing parenthesis.
 
-    Return the remaining layout; NULL if the bytes are damaged, or more bytes are needed.
+    Return the remaining layout; NULL if the bytes are damaged or end early.
     """
     cdef uint64_t count = 0
     while layout[0] != 0 and layout[0] != c')':

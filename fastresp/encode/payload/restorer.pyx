@@ -41,7 +41,7 @@ cdef class Restorer:
         valkey, source_valkey: whether the target and the source are Valkey.
         field_ttl, short_sizes: as for ``Converter``.
         old, new: a prefix of keys, and its replacement.
-        unique: whether to leave out keys that were read before, since SCAN may return a key twice.
+        unique: whether to leave out keys that were read before: SCAN may return a key twice.
             Only the first UNIQUE_KEYS keys are remembered.
 
     Attributes:

@@ -47,7 +47,7 @@ cdef SerializedChunk make_chunk(Chunk keys, Py_ssize_t first_command, list sourc
     """Turn a chunk of serialised keys into one that refers to the original commands.
 
     Args:
-        keys: the serialised keys; its ``rows`` are, per key, the cumulative number of commands.
+        keys: the serialised keys; ``keys.rows`` has the cumulative number of commands per key.
         first_command: the index of the first original command.
         sources: the chunks with the original commands; empty if ``command()`` won't be called.
     """
@@ -141,7 +141,7 @@ cdef class LaneSplitter:
         return self.lanes[key_slot(p, size)]
 
     cdef Chunk assign(self, Chunk chunk, int lane):
-        """Assign all keys of a chunk to a lane."""
+        """Assign a whole chunk to one lane."""
         cdef Py_ssize_t count = len(chunk.rows), i
         chunk.places = clone(LONGLONGS, count, False)
         chunk.done = clone(LONGLONGS, count, False)

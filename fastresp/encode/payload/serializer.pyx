@@ -149,11 +149,11 @@ cdef class Serializer:
 
     @property
     def blocked(self):
-        """Whether later commands wait for the reply to the beginning of a large key."""
+        """Whether later commands wait for the reply to the RESTORE of a large key's beginning."""
         return self.fence is not None and not self.fence.answered
 
     def wait_for(self, Chunk fence not None):
-        """Wait for the reply to this part of the fence, which was split."""
+        """Wait for the reply to ``fence``, the last part of a fence that was split by lane."""
         self.fence = fence
 
     def finish(self):
@@ -288,7 +288,7 @@ cdef class Serializer:
     cdef int put_expire(
         self, const ValueCommand *command, const char *start, long long row
     ) except -1:
-        """Write EXPIRE or PEXPIRE of a key that the preceding commands do not create."""
+        """Write an EXPIRE or PEXPIRE whose key the preceding commands do not create."""
         if self.file:
             self.refuse(f"{shown(&command.name)} must follow a command that makes its key", row)
         if self.fenced_key is None or self.replace:

@@ -108,7 +108,7 @@ cdef class Elements:
         self.release(0)
 
     cdef void release(self, Py_ssize_t most) noexcept nogil:
-        """Free blocks of memory for decompressed strings that have more than ``most`` bytes."""
+        """Free each block of more than ``most`` bytes; the blocks hold decompressed strings."""
         cdef int at
         for at in range(MAX_WORDS + 1):
             if self.scratch[at].size > most:
@@ -116,7 +116,7 @@ cdef class Elements:
                 self.scratch[at].memory, self.scratch[at].size = NULL, 0
 
     cdef bint open(self, int kind, const char *data, Py_ssize_t size) noexcept nogil:
-        """Begin to read a value; return False and set ``fault`` if the value has no elements."""
+        """Begin to read a value; return False and set ``fault`` if this fails."""
         cdef const char *layout = layout_of(kind)
         self.cursor.p, self.cursor.end = data, data + size
         self.cursor.fault = self.fault = NULL
@@ -179,7 +179,7 @@ cdef class Elements:
                 return 0
 
     cdef int stop(self, const char *fault) noexcept nogil:
-        """Record the first fault, where NULL means the fault of the cursor; return -1."""
+        """Record a fault, or the cursor's fault for NULL, unless one is recorded; return -1."""
         if self.fault is NULL:
             self.fault = fault if fault is not NULL else self.cursor.fault
             if self.fault is NULL:
@@ -275,7 +275,7 @@ cdef class Elements:
         return 1
 
     cdef int read_score(self) noexcept nogil:
-        """Read a score as text; sizes from 254 on are infinities."""
+        """Read a score as text; a size byte of 254 means infinity, and 255 negative infinity."""
         cdef const char *p = self.cursor.p
         cdef Word *word = &self.item[1]
         cdef uint8_t size
@@ -406,7 +406,7 @@ def elements(int kind, const unsigned char[::1] data not None):
 
 
 def stream_nodes_end(int kind, const unsigned char[::1] data not None):
-    """Return the offset of the end of a stream's nodes; its metadata and groups follow.
+    """Return the offset at which a stream's nodes end, and its metadata and groups begin.
 
     Raises:
         SourceError: the value is damaged.
