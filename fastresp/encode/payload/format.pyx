@@ -319,7 +319,7 @@ cdef double read_score(const char *text, Py_ssize_t size) except? -1:
 
 
 cdef Py_ssize_t shortest_score(double score, char *text) noexcept nogil:
-    """Write a score in the shortest digits, as servers do since 7.2; return the size of the text.
+    """Write a score in the shortest digits, as servers from 7.2 on do; return the size of the text.
 
     ``text`` needs room for SCORE_ROOM bytes.
     """
