@@ -245,8 +245,8 @@ def _output(output: Path | None, named: Path | None) -> Path | None:
     """Return the output file: the value of ``-o``, or the second argument.
 
     Raises:
-        ValueError: the argument could be a file that the shell has found for a pattern without
-            quotes, which must not be replaced.
+        ValueError: the argument may be an existing file that the shell substituted for an unquoted
+            pattern; it must not be overwritten.
     """
     if named is None:
         return output

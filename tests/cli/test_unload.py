@@ -46,7 +46,7 @@ def stored(client: redis.Redis) -> dict[bytes, dict[bytes, bytes]]:
 
 
 def test_the_second_argument_is_the_output_file(client: redis.Redis, tmp_path: Path) -> None:
-    """A file that the shell has found for a pattern without quotes is not replaced."""
+    """A file that the shell substituted for an unquoted pattern is not overwritten."""
     client.hset("user:1", "name", "Ann")
     output = tmp_path / "users.csv"
     result = invoke("unload", "user:*", output)

@@ -526,7 +526,7 @@ def test_durable(start_server: StartServer, source: redis.Redis, target: redis.R
 def test_damaged_key_after_keys_in_parts(
     shared_source: LocalServer, source: redis.Redis, target: redis.Redis, tmp_path: Path
 ) -> None:
-    """Keys that were set aside before a key that can't be copied are copied."""
+    """Keys that were deferred before a key that can't be copied are copied."""
     tried = []
 
     def damaged(talk: Any, command: list[bytes], honest: bytes) -> bytes:
@@ -562,7 +562,7 @@ def test_keys_that_were_not_copied(
 def test_number_of_keys_set_aside(
     start_server: StartServer, target: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many streams there are: few are set aside at a time."""
+    """However many streams there are: few are deferred at a time."""
     monkeypatch.setattr(server_entries, "MAX_ASIDE", 30)
     server = start_server()
     with redis.Redis.from_url(server.url) as client:

@@ -67,7 +67,7 @@ def temporary(key: bytes) -> bytes:
 
 
 class InParts(Feature):
-    """Copies the keys that the source has set aside, before each chunk and at the end.
+    """Copies the keys that the source has deferred, before each chunk and at the end.
 
     The target never has a part of a key: commands create a temporary key, which is renamed when all
     of them have succeeded. If the copy ends earlier, the temporary key is deleted; if the process
@@ -153,7 +153,7 @@ class InParts(Feature):
         report.stopped = report.stopped or self._policy.verdict(both)
 
     def _copy_all(self, load: Load, *, closed: bool = False) -> Steps[None]:
-        """Copy the keys that were set aside, and regularly call the load's ``idle()``.
+        """Copy the deferred keys, and regularly call the load's ``idle()``.
 
         Args:
             closed: whether the load's connections are closed, so that its clock has stopped.
@@ -167,7 +167,7 @@ class InParts(Feature):
                 yield from load.idle()
 
     def _copied_keys(self, load: Load) -> Generator[bool, None, None]:
-        """Copy the keys that were set aside; yield True between keys and about every SLICE_S."""
+        """Copy the deferred keys; yield True between keys and about every SLICE_S."""
         aside, transport = self._entries.aside, load.transport
         try:
             while aside and not (self._over or transport is None or transport.live_report.stopped):

@@ -32,7 +32,7 @@ DUMP = SampleCommand((b"DUMP", b"1"), fixed_length=True, subcommand=False)
 LOOPBACK = ("127.0.0.1", "::1")
 # DUMP is tried on the smallest of this number of keys.
 TRIED_KEYS = 10
-# When this number of keys is set aside, they are copied before more keys are read.
+# When this number of keys is deferred, they are copied before more keys are read.
 MAX_ASIDE = 1_000
 # Number of SCAN pages in which ``open()`` looks for a key to try DUMP on. If it finds none, DUMP is
 # tried on the first keys to copy.
@@ -154,7 +154,7 @@ class ServerEntries(Entries):
     stay forever. A copy with ``changed`` corrects such keys. MULTI would prevent them, but needs
     two more commands for each key.
 
-    Large keys have no rows. They are set aside, and ``InParts`` copies them.
+    Large keys have no rows. They are deferred, and ``InParts`` copies them.
 
     Args:
         server: the server, or a node of a cluster.
@@ -162,10 +162,10 @@ class ServerEntries(Entries):
         type: the type of the keys; None for any type.
         timeout: seconds to wait for each reply; None to wait forever.
         db: the database; None for the database of the server's URL.
-        limit: keys that use more memory than this number of bytes are set aside.
+        limit: keys that use more memory than this number of bytes are deferred.
 
     Attributes:
-        aside: the keys that are set aside; the caller removes them.
+        aside: the deferred keys; the caller removes a key when it reads it.
         by_value: why values are read without DUMP; empty if DUMP is used. Set when DUMP is tried.
     """
 
@@ -191,7 +191,7 @@ class ServerEntries(Entries):
         self._template = Template("DUMP {0}")
         self._sizes = ""
         self._untried: Answers | None = None  # the server's answers, until DUMP was tried
-        # For each key set aside that the Track has not counted: how many small keys came before it.
+        # For each deferred key that the Track has not counted: how many small keys came before it.
         self._aside_at: deque[int] = deque()
         self._track: Track | None = None
         self._resumed: list[ScanPart] | None = None
@@ -272,7 +272,7 @@ class ServerEntries(Entries):
         self._wanted = wanted
 
     def when_full(self, empty: Callable[[], object]) -> None:
-        """Call ``empty`` when MAX_ASIDE keys are set aside, to copy and remove them."""
+        """Call ``empty`` when MAX_ASIDE keys are deferred, to copy and remove them."""
         self._when_full = empty
 
     def _set_aside(self, key: bytes) -> None:
@@ -290,7 +290,7 @@ class ServerEntries(Entries):
         return self._track
 
     def rows_of(self, keys: list[bytes]) -> list[EntryRow]:
-        """Read keys without DUMP; return rows of existing keys, except for keys set aside."""
+        """Read keys without DUMP; return rows of existing keys, except for deferred keys."""
         return [*chain.from_iterable(self._values.rows(keys, self.restorer, self._set_aside))]
 
     def _read(self) -> Generator[list[EntryRow], None, None]:
@@ -353,7 +353,7 @@ class ServerEntries(Entries):
                 track.note_rows(self._count_aside(done), 0)
 
     def _count_aside(self, done: int) -> int:
-        """Return how many keys were set aside before the first ``done`` small keys were read."""
+        """Return how many keys were deferred before the first ``done`` small keys were read."""
         count = 0
         while self._aside_at and self._aside_at[0] <= done:
             self._aside_at.popleft()
@@ -361,7 +361,7 @@ class ServerEntries(Entries):
         return count
 
     def _small(self, keys: Iterator[bytes], before: Callable[[], int]) -> Iterator[bytes]:
-        """Yield the small keys, and set large keys aside.
+        """Yield the small keys, and defer large keys.
 
         Args:
             keys: the keys.

@@ -233,7 +233,7 @@ class Verification:
         return bool(rows)
 
     def _compare_in_parts(self, entries: ServerEntries) -> None:
-        """Compare the keys that the source has set aside."""
+        """Compare, in parts, the keys that the source has deferred."""
         while entries.aside:
             key = entries.aside.popleft()
             row, difference = self._compared_in_parts(key, self.report.rows_compared)

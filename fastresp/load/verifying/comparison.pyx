@@ -123,7 +123,7 @@ cdef class Comparison(Incoming):
         self.advance()
 
     cdef int advance(self) except -1:
-        """Skip commands without reads, and release chunks that were compared."""
+        """Skip commands for which nothing is read; release chunks that were compared."""
         cdef const Read *read
         while True:
             if self.plan is None:

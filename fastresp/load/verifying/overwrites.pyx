@@ -141,7 +141,7 @@ cdef class OverwriteTracker:
         return 0
 
     cdef int pass_commands(self, ExpectedItems items, const Read *read) except -1:
-        """Note the values that commands without reads overwrite."""
+        """Note the values overwritten by commands for which nothing is read."""
         cdef WriteCommand s
         cdef Item item
         cdef Py_ssize_t i
