@@ -132,9 +132,9 @@ def mass_insert(
             second and at the end: the path of a file, which is replaced, or a callable that
             receives the text. A file with other content is not replaced.
             Needs ``pip install 'fastresp[metrics]'``.
-        import_source: let this load see expired keys until the import ends (CLIENT IMPORT-SOURCE).
-            Use it to copy a server that still receives writes. Needs Valkey 8.1 with
-            ``import-mode yes``.
+        import_source: make this load an import source, which sees expired keys (CLIENT
+            IMPORT-SOURCE). Use it to copy a server that still receives writes. Needs Valkey 8.1
+            with ``import-mode yes``.
         wait_index: at the end, wait until the search indexes that cover the keys have indexed all
             of them. A load that was stopped does not wait.
         index_backlog: pause while more than about this many documents are waiting to be indexed.

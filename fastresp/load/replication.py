@@ -53,8 +53,8 @@ class Replication(Transport):
     """Load an empty server as its primary.
 
     The server becomes our replica when the first commands are sent. It receives their keys as an
-    RDB file, which it loads when the file is complete. At the end, whatever happens, the server
-    becomes a primary again. If the load fails before the file is complete, the server stays empty.
+    RDB file, which it loads when the file is complete. At the end, even after an error, it is
+    made a primary again. If the load fails before the file is complete, the server stays empty.
 
     Args:
         options: the server, the timeout, and ``mode``, a Replicate.

@@ -50,7 +50,7 @@ class Index:
         scanning: whether the scan of existing keys is running, or waits for another index's scan.
         scanned: the scanned share of the keys. RediSearch 2.10 divides by the number of keys at the
             start of the scan, so the share may exceed 1 long before the end.
-        failures: number of writes since the creation of the index that could not be indexed.
+        failures: number of writes that could not be indexed since the index was created.
         error: the server's message about the last failure.
         error_key: the key of the document that failed last.
         keys: number of keys in the database.

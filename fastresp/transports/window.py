@@ -34,7 +34,7 @@ class Counts(NamedTuple):
 
     Attributes:
         rows: rows whose commands were sent.
-        commands: commands that were sent, without commands that will be resent.
+        commands: commands that were sent, except those that will be resent.
         size: bytes sent.
         sent: commands that were sent, including each resent command once more.
         in_doubt: commands that were sent but not answered: the server may have run them.
@@ -89,7 +89,7 @@ class Filter:
         return error
 
     def may_acknowledge(self, window: Window, received: int) -> int:
-        """Return how many leading replies may count, given the number of received replies."""
+        """Return how many of the ``received`` replies, from the first, may be acknowledged."""
         return received
 
     def gate(self, window: Window) -> int | None:
@@ -105,11 +105,11 @@ class Filter:
         return False
 
     def counts(self, window: Window, counts: Counts) -> Counts:
-        """Return the counts of a window, given the counts without this filter."""
+        """Return the window's counts, after this filter has corrected them."""
         return counts
 
     def added(self, window: Window) -> None:
-        """Add fastresp's own commands after a chunk that was added."""
+        """Add fastresp's own commands, if needed, after a new chunk."""
 
     def refill(self, window: Window) -> None:
         """After replies were processed, add the commands that are due."""
