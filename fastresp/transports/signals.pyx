@@ -40,8 +40,8 @@ cdef int NAP_MS = 500
 def receive(int fd, sink, Py_ssize_t reads, int milliseconds=0, bint soon=False):
     """Feed received bytes to a sink.
 
-    If ``milliseconds`` is 0, feed all available bytes. Otherwise wait for input, and stop when no
-    reply is incomplete. No signal handler runs between reading and feeding, so a Ctrl-C loses no
+    If ``milliseconds`` is 0, feed all available bytes. Otherwise wait for input, and go on while
+    a reply is incomplete. No signal handler runs between reading and feeding, so a Ctrl-C loses no
     bytes.
 
     Args:
