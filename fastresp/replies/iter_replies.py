@@ -188,7 +188,7 @@ def replying(
 def exchange_core(
     core: ReplyCore, chunks: Chunks, kind: Callable[..., ClusterCore]
 ) -> Generator[Step | Emit, Any, Exception | None]:
-    """Connect, send commands, and yield the results of their replies (core).
+    """Connect, send commands, and yield what the caller gets for their replies (core).
 
     Args:
         core: the connection to use if the server is not a cluster.

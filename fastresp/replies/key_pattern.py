@@ -250,8 +250,8 @@ def expiry_command(server: Server, timeout: float | None) -> str:
 class Expiries:
     """Reads when keys expire, and keeps the times until the keys' values arrive.
 
-    A key's time is read before its value. So a key that expires between the two reads has no value;
-    in the reverse order, it would have a value and no time, as if it never expired.
+    A key's expiry time is read before its value. So a key that expires between the two reads has no
+    value; in the reverse order, it would have a value and no time, as if it never expired.
 
     Args:
         server, timeout: as for ``unload()``.
@@ -277,9 +277,9 @@ class Expiries:
                 yield key
 
     def take(self) -> int | None:
-        """Remove and return the next key's time, in ms since 1970; None if it never expires."""
+        """Remove and return when the next key expires, in ms since 1970; None if it never does."""
         return self._times.popleft()
 
     def column(self, rows: int) -> TimeColumn:
-        """Remove and return the times of the next keys as a column."""
+        """Remove the expiry times of the next ``rows`` keys, and return them as a column."""
         return time_column([self.take() for _ in range(rows)])

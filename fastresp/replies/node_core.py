@@ -93,7 +93,7 @@ class NodeWindow(Window):
         self.acknowledge(self.made)
 
     def add_pending(self, commands: list[PendingCommand]) -> None:
-        """Add commands that are in no chunk of the source; some of them follow an ASKING."""
+        """Add commands to resend, and any ASKING before them; no chunk contains these."""
         requests = [Request(each.command, [each]) for each in commands]
         self._held.append(Resent(requests, self.last))
 

@@ -263,7 +263,7 @@ cdef class ReplyColumns(Incoming):
         self.replies += self.left == 0
 
     cdef int take_line(self, const char *p, const char *end) except -1:
-        """Handle a whole line on which ``scan`` stopped."""
+        """Handle a complete line at which ``scan()`` stopped."""
         cdef long long n
         if self.kind == c'-':
             self.take_error(p[:end - p])

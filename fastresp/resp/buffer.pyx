@@ -260,7 +260,7 @@ cdef class Chunk:
         return b"".join(pieces)
 
     def piece(self, Py_ssize_t start, Py_ssize_t end):
-        """Return the bytes from ``start`` to ``end``, or to the next boundary of a large argument.
+        """Return the bytes from ``start`` to ``end``, or to the edge of a large argument before it.
 
         Returns:
             A memoryview; empty only if ``start`` equals ``end``.

@@ -4,8 +4,8 @@
 A MergeRule describes a command that can be merged. A command's items are its repeatable arguments,
 such as elements or field-value pairs.
 
-A command is merged only if a server runs it as a whole or not at all, and if an error can't depend
-on one item. So an error reply to a merged command is what each original command would have got.
+A command is merged only if a server runs it as a whole or not at all, and if no single item can
+cause an error. So an error reply to a merged command is what each original command would have got.
 """
 
 from libc.string cimport memcmp, memcpy

@@ -300,7 +300,7 @@ cdef tuple all_keys(Walk *walk, LastRule *last):
 
 
 def tags():
-    """Return for each slot a hash tag: the smallest decimal number that is in this slot."""
+    """Return for each slot a hash tag: the smallest decimal number that hashes to this slot."""
     cdef list found = [None] * SLOTS
     cdef Py_ssize_t number = 0, left = SLOTS
     cdef bytes text
