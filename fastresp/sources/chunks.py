@@ -67,8 +67,8 @@ class Chunks:
     Attributes:
         writer: the encoder, once the source is open.
         start_row: the first row of the source to load.
-        in_order: whether replies are wanted in the order of the source. If so, no command is kept
-            back for a larger chunk while later commands are sent to other nodes.
+        in_order: whether replies are wanted in the order of the source. If so, no command
+            waits for its chunk to fill while later commands are sent to other nodes.
 
     Raises:
         TemplateError: the commands of the template can't be serialised.

@@ -52,7 +52,7 @@ class IpcFile:
             yield self._reader.get_batch(index)
 
     def close(self) -> None:
-        """Close the file once Arrow's threads, which read the index, have released the file."""
+        """Close the file once Arrow's threads, which read its index, have released it."""
         self._reader = None
         try:
             self._borrowed.wait()

@@ -131,9 +131,9 @@ def _parsed_schema(lines: bytes) -> pa.Schema:
 
 
 def _only(schema: pa.Schema, request: ColumnRequest | None) -> bool:
-    """Return whether exactly these columns are wanted, so that all other columns can be ignored.
+    """Return whether a load wants exactly a schema's columns, so that others can be ignored.
 
-    False if a column has objects, since all of their fields must be read.
+    Return False if a column has objects, because all of their fields must be read.
     """
     fields = [field for field in schema if not field.equals(DOCUMENT)]
     return (

@@ -120,8 +120,8 @@ cdef class Split:
         documents: whether there is a column of whole rows.
 
     Attributes:
-        fault: the message about a bad row; "" if Arrow's parser has the message, None if no row
-            is bad.
+        fault: the message about a bad row; "" if the message must come from Arrow's parser; None if
+            no row is bad.
         duplicate_key: the duplicate key of a bad row; None if no row has a duplicate key.
         rows: number of objects.
         line_ends: number of line ends.
