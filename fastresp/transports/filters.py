@@ -237,8 +237,8 @@ class TransactionFilter(Filter):
 
     A marker is a key that stores how many rows have run. Each transaction may run only after its
     predecessor: the previous transaction with the same marker. So an EXEC is sent only after the
-    reply to the predecessor's EXEC. The commands before this EXEC need not wait: the server queues
-    them. A script is sent immediately, since it checks the marker itself.
+    reply to the predecessor's EXEC. The rest of the transaction need not wait: the server queues
+    it. A script is sent immediately, since it checks the marker itself.
     """
 
     # The index of the first reply not to acknowledge, because the load can't continue.

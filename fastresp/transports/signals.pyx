@@ -179,7 +179,7 @@ cdef class Undisturbed:
     Blocking the signals in the main thread would not help: the kernel would deliver them to
     another thread, and Python would still raise in the main thread. So signals are only recorded
     here, and raised again at the end. A signal that the kernel has just delivered to another thread
-    can still interrupt; the kernel delivers Ctrl-C to the main thread.
+    can still interrupt the block; the kernel delivers Ctrl-C to the main thread.
 
     Attributes:
         holding: whether signals are being delayed.
