@@ -1,7 +1,7 @@
 """Verification of Arrow columns, compared with the load of the same columns.
 
-Before the measurement, the script changes one byte of one value, and checks that ``verify`` finds
-this difference and no other.
+Before the measurement, the script changes one value, and checks that ``verify`` finds this
+difference and no other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from turns import Contender, entries, measure, need
 import fastresp
 
 ROWS = 1_000_000
-# The template of each table, and a command that changes one byte of row 0.
+# The template of each table, and a command that changes the value of row 0.
 TEMPLATES: dict[str, tuple[str, tuple[str | int, ...]]] = {
     "SET": ("SET k:{id} {a}", ("SETRANGE", "k:0", 3, "?")),
     "SET EX": ("SET k:{id} {a} EX 100000", ("SETRANGE", "k:0", 3, "?")),
