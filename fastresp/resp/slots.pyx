@@ -70,9 +70,9 @@ cdef class Rules:
     """The key positions of commands.
 
     Args:
-        more: further commands, such as module commands: a dict from the name, in capitals, to a
-            tuple of the first key's position, the last key's position, and the step. Names in
-            POSITIONS are ignored.
+        more: further commands, such as commands of other modules: a dict from the name, in
+            capitals, to a tuple of the first key's position, the last key's position, and the step.
+            Names in POSITIONS are ignored.
     """
 
     def __cinit__(self, more=()):
