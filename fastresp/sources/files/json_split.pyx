@@ -425,7 +425,7 @@ cdef class Split:
         return i
 
     cdef Py_ssize_t add_column(self, const char *name, Py_ssize_t size) noexcept nogil:
-        """Add a column, and return its number; the negated Fault if out of memory."""
+        """Add a column, and return its number; if out of memory, return the negated Fault."""
         cdef Py_ssize_t i = self.n_columns, k
         cdef Column *column
         if i == self.room_of_columns and not self.grow_columns():
