@@ -102,7 +102,7 @@ class PoppedItems:
         return column
 
     def take_back(self, items: list[bytes] | StringColumn) -> None:
-        """Put items back at the front, since the caller did not get them."""
+        """Put items back at the front, because the caller did not get them."""
         self.delivered -= len(items)
         if isinstance(items, StringColumn):
             assert self.column is None

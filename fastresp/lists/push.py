@@ -152,7 +152,7 @@ class Push:
         source_failed: whether the source raised a TransportError, for example because it
             reads another ListBuffer.
         refusal: the last refusal by a cluster node, which ``check_refused()`` raises, or None.
-        stopped: whether the push must stop, since the server has refused items.
+        stopped: whether the push must stop, because the server has refused items.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -205,7 +205,7 @@ cdef bint are_fit(const ParsedCommand *c) noexcept nogil:
 cdef const char *zadd_options_end(const char *p, Py_ssize_t *words) noexcept nogil:
     """Return the end of ZADD's options, and subtract their number from ``words``.
 
-    INCR is not skipped, since ZADD with INCR is not merged.
+    INCR is not skipped, because ZADD with INCR is not merged.
     """
     cdef const char *text
     cdef const char *after = p

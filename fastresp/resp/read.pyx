@@ -273,7 +273,7 @@ cdef class RawReplies(StoredReplies):
 
     @property
     def failure(self):
-        """Always None, since nothing is decoded."""
+        """Always None, because nothing is decoded."""
         return None
 
     @property

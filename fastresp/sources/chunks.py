@@ -129,7 +129,7 @@ class Chunks:
         self._ran = array("q") if ran is None else ran
 
     def reach(self, markers: array[int]) -> None:
-        """Set the values of the markers, since all commands up to the current row have run."""
+        """Set the values of the markers, because all commands up to the current row have run."""
         if self._batcher is not None:
             self._batcher.reached = markers
 

@@ -152,7 +152,7 @@ class Durability(Filter):
             self._confirmed, self._pending = (reply + 1, self._pending[1]), None
 
     def stop(self) -> None:
-        """Count commands as answered without confirmation, since the load was stopped."""
+        """Count commands as answered without confirmation, because the load was stopped."""
         self._stopped = True
 
     def filter_error(self, window: Window, error: Error) -> Error | None:

@@ -50,7 +50,7 @@ class StoredCheckpoint(Description):
             clear: whether to delete an existing checkpoint.
             attempts: whether this load and earlier loads are attempts at one task. If so, a
                 previous loader with an expired lease is replaced even if it has open connections,
-                and a load that has ended is resumed, since its source may have been incomplete.
+                and a load that has ended is resumed, because its source may have been incomplete.
 
         Raises:
             AtWork: another loader is active.

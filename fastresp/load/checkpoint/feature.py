@@ -75,7 +75,7 @@ class CheckpointFeature(Feature):
     def opening(self, load: Load) -> Steps[Report | None]:
         """Become the owner of the checkpoint, and set the row to resume at.
 
-        Return a report if there is nothing to load, since the whole source was loaded earlier.
+        Return a report if there is nothing to load, because the whole source was loaded earlier.
 
         Raises:
             CheckpointError: the checkpoint can't be claimed; nothing was sent.

@@ -62,7 +62,7 @@ EXPIRING = (
 class Following:
     """Applies the commands of a replication stream to a server, in their order.
 
-    The offset is exact, since all commands of a block are answered before the next block is read.
+    The offset is exact, because all commands of a block are answered before the next block is read.
     The commands of a transaction are sent when all of them have arrived. A cluster receives them as
     single commands, since their keys may be on several nodes.
 

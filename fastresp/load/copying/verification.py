@@ -183,7 +183,7 @@ class Verification:
         self._template: list[str] = []
         # Keys, by their names in the target, whose values were read in parts.
         self._in_parts: set[bytes] = set()
-        # "drop", since the copy has succeeded: it dropped times to live that the target lacks.
+        # "drop", because the copy has succeeded: it dropped times to live that the target lacks.
         readers = (
             ValueReader(server, options.timeout, self._restorer.version, "drop")
             for server in (getattr(entries, "server", target), target)
