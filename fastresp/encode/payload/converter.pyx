@@ -31,7 +31,7 @@ cdef enum:
     KEPT_BYTES = 1048576
     # Maximum size of a table of names that is kept for the next value.
     KEPT_NAMES = 4096
-    # A listpack with an entry whose size is_disputed() has at least this number of bytes.
+    # Minimum size in bytes of a listpack with a disputed entry size; see is_disputed().
     DISPUTED_BYTES = 16384
     # The number of bytes before the string in such an entry.
     LONG_HEADER = 5
@@ -119,8 +119,8 @@ cdef class Converter:
     cdef bint can_pass(self, int kind, const char *data, Py_ssize_t size, bint check) except -1:
         """Return whether the target, if it knows the type, accepts these bytes.
 
-        If the size of an entry is_disputed(), Redis up to 8.2 and Valkey 8.1 crash when they read a
-        listpack of Valkey 9.1; Valkey 9.1 refuses such listpacks of Redis and Valkey 8.1.
+        If an entry's size is disputed (``is_disputed()``), Redis up to 8.2 and Valkey 8.1 crash
+        when they read such a listpack of Valkey 9.1, and Valkey 9.1 refuses their listpacks.
         """
         cdef Elements elements = self.elements
         if form_of(kind) != LISTPACK and not check:
