@@ -79,7 +79,7 @@ class StoredProgress:
     def seen_now(self) -> int:
         """The number of leading rows whose replies a resumed load need not count again.
 
-        This is ``seen``; if a server has lost rows, ``rows``.
+        This is ``seen``, or ``rows`` if a server has lost rows.
         """
         return self.rows if max(self.ran) < self.seen else self.seen
 

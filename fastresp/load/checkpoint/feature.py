@@ -269,7 +269,7 @@ class CheckpointFeature(Feature):
 
     @property
     def _one_lane(self) -> bool:
-        """Whether the load has one marker and one connection: replies are in source order."""
+        """Whether the load has one marker and one connection, so replies are in source order."""
         assert self._checkpoint is not None
         return not self._checkpoint.markers.several and self._options.connections == 1
 

@@ -27,7 +27,7 @@ NULLS: tuple[Nulls, ...] = ("skip", "empty")
 
 
 def identity(data: Any, template: Template | None, options: Options) -> dict[str, str]:
-    """Return a load's properties, by name, which must be unchanged when the load is resumed.
+    """Return the properties of a load, by name, that must be unchanged when it is resumed.
 
     Raises:
         CheckpointError: the source can be read only once.

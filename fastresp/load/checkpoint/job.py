@@ -65,8 +65,8 @@ class Job:
 
     The hash is created when the job ends, and replaces the checkpoints of the tasks. A task that
     is repeated later finds the hash, and loads nothing. The hash of an epoch is deleted when the
-    next epoch has ended. From then on, the stored number of the last ended epoch shows that this
-    epoch and all earlier epochs have ended.
+    next epoch has ended. From then on, the stored number of the last ended epoch shows which
+    epochs have ended.
 
     Args:
         name: name of the job.
@@ -234,7 +234,7 @@ class Job:
         self._with_each(outcomes, check)
 
     def check_empty(self, task: str) -> None:
-        """Check that a task that has no rows now had no rows in earlier attempts.
+        """Check that a task without rows had no rows in earlier attempts either.
 
         Raises:
             CheckpointError: an earlier attempt has loaded rows; also for the reasons of

@@ -129,11 +129,11 @@ ROWS = re.compile(rb"(?:[0-9a-f]{%d}:)?([0-9]{1,18})" % (2 * FENCE_BYTES))
 
 
 def may_fence(links: Links, names: Iterable[str]) -> bool:
-    """Return whether the load must use scripts, since the user lacks permission for CLIENT KILL.
+    """Return whether scripts are needed, for lack of permission for CLIENT KILL, and can be used.
 
     False if the user lacks permission for scripts, or if a command can't be used in a script.
-    Always False in a cluster: a script can only declare the marker's key, so a node whose slot is
-    being moved would run the script and refuse some of the commands in it.
+    Always False in a cluster: a script can declare only the marker's key, so a node whose slot is
+    being moved would run the script, but refuse some of its commands.
 
     Args:
         links: our connections.
@@ -227,7 +227,7 @@ class Markers:
         self.prefix = self._generation + (f"{fence}:".encode() if fence else b"")
 
     def expect(self, complete: bool, runs: Collection[str]) -> None:
-        """Set the state in which earlier loads left the markers.
+        """Remember the state in which earlier loads left the markers.
 
         Args:
             complete: whether earlier loads had set all markers.

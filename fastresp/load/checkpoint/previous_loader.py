@@ -107,7 +107,7 @@ def close_all(links: Links, clients: str, timeout: float | None) -> None:
 
 
 def _wait_for_end(link: Link, number: int, sure: bool, error: str, seconds: float) -> None:
-    """Wait until a connection has ended that our user lacks permission to close.
+    """Wait for the end of a connection that our user lacks permission to close.
 
     The connection of a dead loader ends when the server has run all commands received on it.
     """
@@ -128,9 +128,9 @@ def _by_link(links: Links, clients: str) -> Iterator[tuple[Link, list[int], bool
     """Yield (link, CLIENT IDs, sure) for each server to which a loader was connected.
 
     ``link`` is our connection to the server, the CLIENT IDs identify the loader's connections, and
-    ``sure`` is whether the server has certainly not restarted since. Servers that have restarted
-    are omitted. So are unreachable nodes that are no longer primaries: writes to them are
-    discarded, since other nodes own their slots.
+    ``sure`` is whether the server has certainly not restarted since the loader connected. Servers
+    that have restarted are omitted, as are unreachable nodes that are no longer primaries: writes
+    to them are discarded, because other nodes own their slots.
     """
     for address, run, numbers in json.loads(clients or "[]"):
         for link in links.at(address, run):

@@ -114,7 +114,7 @@ class Values:
             return [Found(key, int(expiry), bytes(kind)) for key, expiry, kind in found]
 
     def large(self, keys: list[bytes]) -> set[bytes]:
-        """Return the keys whose lengths show large values; for servers without MEMORY USAGE."""
+        """Return the keys whose values are large by length, for servers without MEMORY USAGE."""
         found = [each for each in self.look(keys) if each.kind in LENGTHS]
         lengths = self._replies([(LENGTHS[each.kind], each.key) for each in found])
         return {
@@ -221,7 +221,7 @@ def knows_times(key: bytes, error: CommandError) -> bool:
     """Return whether a server that refused HPEXPIRETIME knows this command.
 
     Raises:
-        SourceError: the server knows the command, but the user lacks permission.
+        SourceError: the command was refused for another reason, such as a missing permission.
     """
     if "unknown command" in error.text.lower():
         return False

@@ -110,7 +110,7 @@ def _copy_and_follow(
 
 
 def _check_other_server(entries: ReplicaEntries, options: CopyOptions) -> None:
-    """Refuse to store the checkpoint in the source: each write would be a command to follow."""
+    """Refuse to store the checkpoint in the source: the copy would follow its own writes."""
     target = as_server(options.server, Requirements(nodes=True))
     if entries.names() & names_of(target, target.ask(options.timeout)):
         text = "the source and the target are the same server, so each write of the checkpoint "
@@ -308,9 +308,9 @@ def copy(
             key. A source whose used memory is above this limit also runs MEMORY USAGE for each key,
             which costs about 18% more CPU time; a higher limit avoids this. A value whose length
             changes meanwhile is read again, and is an error after three attempts; after other
-            changes, the copy may be a state that the value never had. Keys in parts that fail count
-            as errors, but are not written to ``rejects``. Keys of files and snapshots are always
-            copied as a whole.
+            changes, the copy may be a state that the value never had. Keys whose copy in parts
+            fails count as errors, but are not written to ``rejects``. Keys of files and snapshots
+            are always copied as a whole.
         checkpoint: a ``Checkpoint``, or its name: every 2 seconds, the remaining part of the scan
             is stored in the target, so that the copy can resume after any failure. Keys copied
             since the last store are copied again, so ``exists`` must be ``"skip"`` or
@@ -328,7 +328,7 @@ def copy(
     Raises:
         SourceError: the source can't be read, or a value is damaged or can't be stored in the
             target. All keys that were read earlier were copied, except for large keys that could
-            not be copied; a note of the exception has their number.
+            not be copied, which a note of the exception counts.
         LoadErrors: the target refused keys, for example because they exist.
         TransportError, TransportTimeout: the target can't be used, or its connection was lost.
         CheckpointError: the checkpoint exists, and ``resume`` is not set; or it is of another copy.

@@ -303,7 +303,7 @@ class Planning:
                 report.memory = round(sum(memory) / len(memory) * report.keys)
 
     def _read_types(self, errors: list[Any]) -> None:
-        """Count the types of the keys, if values are read without DUMP; collect errors."""
+        """Count the keys by type, for values that are read without DUMP; collect errors."""
         types: Counter[str] = Counter()
         for each in Values(self._entries.server, self._timeout, 0).look(self._keys):
             if each.kind == b"none":

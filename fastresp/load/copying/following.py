@@ -156,7 +156,7 @@ class Following:
         return self.report
 
     def stop(self) -> None:
-        """Let ``run()`` end soon, after a whole command; may be called from another thread."""
+        """Make ``run()`` end soon, between commands; may be called from another thread."""
         self._stopped.set()
 
     @property
@@ -219,7 +219,7 @@ class Following:
         return name
 
     def _commands_of(self, name: bytes, command: list[bytes]) -> list[list[bytes]]:
-        """Return the commands to send for a command; for EXEC, the commands before it."""
+        """Return the commands to send for a command; for EXEC, the commands of the transaction."""
         if name == b"SELECT" and command[1:] and command[1].isdigit():
             self._database = int(command[1])
         elif name == b"MULTI":

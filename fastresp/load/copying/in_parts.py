@@ -67,11 +67,12 @@ def temporary(key: bytes) -> bytes:
 
 
 class InParts(Feature):
-    """Copies the keys that the source has deferred, before each chunk and at the end.
+    """Copies, in parts, the keys that the source has deferred.
 
-    The target never has a part of a key: commands create a temporary key, which is renamed when all
-    of them have succeeded. If the copy ends earlier, the temporary key is deleted; if the process
-    is killed, the temporary key stays until the next attempt to copy the key replaces it.
+    They are copied before each chunk, at the end, and when too many are deferred. The target never
+    has a part of a key: commands create a temporary key, which is renamed when all of them have
+    succeeded. If the copy ends earlier, the temporary key is deleted; if the process is killed, the
+    temporary key stays until the next attempt to copy the key replaces it.
 
     Args:
         entries: the source.
@@ -141,7 +142,7 @@ class InParts(Feature):
             report.count_error(example, count)
 
     def _judge(self, load: Load) -> None:
-        """Stop the load if its errors and the errors of keys in parts are too many in total."""
+        """Stop the load if its errors and the errors of keys copied in parts add up to too many."""
         own = self.report
         if load.transport is None or not own.failed:  # the load itself checks its own errors
             return
@@ -275,7 +276,7 @@ class InParts(Feature):
             yield True
 
     def _compared(self, found: Found, before: Extent | None, parts: Parts) -> tuple[Found, str]:
-        """After the parts were read, return (the key's current state, GONE or CHANGED or "")."""
+        """After the parts were read, return the key's current state and GONE, CHANGED, or ""."""
         assert self._reader is not None
         now = self._reader.look(found.key)
         if now.is_gone:
@@ -288,7 +289,7 @@ class InParts(Feature):
         self._entries.watch((to, max(found.expiry, 0), digest.to_bytes(8, "little")))
 
     def _finished(self, found: Found, to: bytes, name: bytes, parts: Parts) -> str:
-        """Rename the temporary key if its length is right; return an error's text, GONE, or ""."""
+        """Rename the temporary key if its length is right; return "", GONE, or an error's text."""
         length = self._keys.ask(to, LENGTHS[found.kind], name)
         if isinstance(length, CommandError):
             return length.text
@@ -307,7 +308,7 @@ class InParts(Feature):
         return BUSY if reply == 0 else ""
 
     def _count(self, key: bytes, text: str) -> None:
-        """Count a key that was copied, if ``text`` is empty; otherwise, the text of an error."""
+        """Count a key that was copied (``text`` is empty), or failed with the error ``text``."""
         report = self.report
         report.rows += 1
         report.commands += 1
@@ -336,7 +337,7 @@ class InParts(Feature):
 
 @contextmanager
 def of_key(key: bytes, what: str) -> Iterator[None]:
-    """Replace exceptions by new ones that say, for example, "key KEY was not copied"."""
+    """Replace exceptions with new ones that say, for example, "key KEY was not copied"."""
     try:
         yield
     except TransportError as error:  # its report would count only the commands for this key
@@ -469,7 +470,7 @@ class Parts:
         self._cleared = True  # UNLINK has the first reply
 
     def has(self, length: int) -> bool:
-        """Return whether a temporary key of this length has all parts; fields may have expired."""
+        """Return whether a temporary key of this length is complete, apart from expired fields."""
         return length == self._added or (self._times and 0 < length <= self._added)
 
     def are(self, before: Extent, after: Extent) -> bool:

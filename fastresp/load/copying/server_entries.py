@@ -50,8 +50,8 @@ def databases_of(server: Server, answers: Answers) -> frozenset[str]:
 def names_of(server: Server, answers: Answers) -> frozenset[str]:
     """Return strings that identify a server, or the nodes of its cluster.
 
-    A single server has two strings, its run ID and its address, since the run ID is unknown if the
-    user lacks permission for INFO.
+    A single server has two strings, its run ID and its address, because the run ID is unknown if
+    the user lacks permission for INFO.
     """
     if answers.topology is not None:
         return frozenset(f"{host}:{port}" for host, port in answers.topology.nodes)
@@ -109,7 +109,7 @@ def _replies(
 
 
 class Track:
-    """Finds the remaining parts of a scan for a number of copied rows.
+    """Finds which parts of a scan remain after a number of rows were copied.
 
     Args:
         left: the parts to scan before any row is copied; None for the whole scan.
@@ -151,10 +151,11 @@ class ServerEntries(Entries):
     replaced between PEXPIRETIME and DUMP, its new value is copied with its old expiry. This is
     rare: a server runs other clients' commands only after each 16 KB of this client's commands, or
     about 230 keys. In the reverse order, the old value could be copied without an expiry, and would
-    stay forever. A copy with ``changed`` corrects such keys. MULTI would prevent them, but needs
-    two more commands for each key.
+    stay forever. A copy with ``changed`` corrects outdated keys and wrong expiries. MULTI would
+    prevent wrong expiries, but needs two more commands for each key.
 
-    Large keys have no rows. They are deferred, and ``InParts`` copies them.
+    Keys that can't be read as a whole, such as large keys, have no rows: they are deferred, and
+    ``InParts`` copies them.
 
     Args:
         server: the server, or a node of a cluster.
@@ -239,7 +240,7 @@ class ServerEntries(Entries):
         self._sizes = "by length" if refused else "MEMORY USAGE {0}"
 
     def _first_keys(self) -> list[bytes]:
-        """Return the first page of keys that SCAN finds; empty after EMPTY_PAGES without keys."""
+        """Return the first page of SCAN that has keys; empty if EMPTY_PAGES pages have none."""
         scan = Scan(self.server, self.timeout, self.match or "*", self.type)
         with closing(scan.pages()) as pages:
             return next(filter(None, islice(pages, EMPTY_PAGES)), [])
@@ -285,7 +286,7 @@ class ServerEntries(Entries):
                 raise
 
     def track(self, left: list[ScanPart] | None) -> Track:
-        """Scan only the parts in ``left`` (None: all); return what tracks the remaining parts."""
+        """Scan only the parts in ``left`` (None: all); return a Track of the remaining parts."""
         self._track, self._resumed = Track(left), left
         return self._track
 
@@ -353,7 +354,7 @@ class ServerEntries(Entries):
                 track.note_rows(self._count_aside(done), 0)
 
     def _count_aside(self, done: int) -> int:
-        """Return how many keys were deferred before the first ``done`` small keys were read."""
+        """Return how many more keys were deferred before small key number ``done`` was read."""
         count = 0
         while self._aside_at and self._aside_at[0] <= done:
             self._aside_at.popleft()

@@ -115,7 +115,7 @@ class StreamCommands:
         return [[b"DEL", key]] if b"REPLACE" in map(bytes.upper, options) else []
 
     def _is_write(self, name: bytes) -> bool:
-        """Return whether the target knows a command that changes keys."""
+        """Return whether a command exists in the target and changes keys."""
         if name not in self._writes:
             [[found]] = iter_replies(
                 [(b"COMMAND", b"INFO", name)],
@@ -242,5 +242,5 @@ def by_key(command: list[bytes]) -> Commands:
 
 
 def _flag(reply: Any) -> bytes:
-    """Return a flag of COMMAND INFO, which is a status or a string."""
+    """Return a flag of COMMAND INFO, sent as a status or a string, as bytes."""
     return reply.encode() if isinstance(reply, str) else b"%b" % reply

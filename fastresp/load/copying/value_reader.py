@@ -41,7 +41,7 @@ class Extent(NamedTuple):
     """The length of a value, compared before and after the value is read, to detect changes.
 
     Attributes:
-        length: the length; None if the server refuses the command for it.
+        length: the length; None if it can't be read; -1 if the key now has another type.
         head: the first items of a list; empty for other types.
     """
 

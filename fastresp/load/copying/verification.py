@@ -109,7 +109,7 @@ class CopyVerifyReport(VerifyReport):
 
     @property
     def same(self) -> bool:
-        """Whether no differences remain, and keys were compared or there are none."""
+        """Whether all keys were compared, and no differences remain; True if there are no keys."""
         return super().same or not (self.rows or self.stopped)
 
     def add_changed(self, key: bytes) -> None:

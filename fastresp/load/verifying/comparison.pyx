@@ -48,7 +48,7 @@ cdef double SLACK_MS = 1000.0
 cdef class Comparison(Incoming):
     """Compares replies, as their bytes arrive, with the values in the commands of the source.
 
-    A read is a command whose reply has such values.
+    A read is a command whose reply contains the values to compare.
 
     Args:
         differences: stores the differences; see Differences.
@@ -123,7 +123,7 @@ cdef class Comparison(Incoming):
         self.advance()
 
     cdef int advance(self) except -1:
-        """Skip commands for which nothing is read; release chunks that were compared."""
+        """Skip commands that need no read, and release chunks that were compared."""
         cdef const Read *read
         while True:
             if self.plan is None:
@@ -211,7 +211,7 @@ cdef class Comparison(Incoming):
         return count
 
     cdef int process_line(self, const char *p, const char *end) except -1:
-        """Handle a whole line. ``read()`` handles string headers that arrived within one piece."""
+        """Handle a whole line; but ``read()`` handles string headers that arrive in one piece."""
         cdef long long n
         if self.kind == c'-' and self.left == 0:
             self.begin_reply()
@@ -246,7 +246,7 @@ cdef class Comparison(Incoming):
         return self.end_reply() if self.left == 0 else 0
 
     cdef int end_reply(self) except -1:
-        """End the current reply; if it is a list that is too short, store items as missing."""
+        """End the current reply; if it is a list that is too short, store the items it lacks."""
         cdef Py_ssize_t i
         if self.answered.reply_kind == RANGE:
             for i in range(self.size, self.expected.count):

@@ -1,7 +1,7 @@
 """Store differences until later rows overwrite the values, or the differences are rechecked.
 
-A candidate is a difference that was not rechecked yet. The writes of later rows to parts of a JSON
-document are applied to the document's candidate.
+A candidate is a difference that has not been rechecked. When later rows write parts of a JSON
+document, these writes are applied to the document's candidate.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class Candidate:
         return CANDIDATE_BYTES + sum(len(each) for each in texts if isinstance(each, bytes))
 
     def command(self) -> tuple[bytes | str | int, ...]:
-        """Return a command that writes only this value; the recheck plans its read from it."""
+        """Return a command that writes only this value; the recheck reads what it writes."""
         key, name, wanted = self.key, self.name, self.wanted
         match self.group:
             case "value":
@@ -237,8 +237,8 @@ class Differences:
             the number of items that are in the source, and the last row with an item of the key.
             The caller must clear ``counts`` if not all rows were compared.
         omitted_keys: number of keys in ``counts`` that ``candidates()`` left out.
-        unknown_documents: number of documents that could not be compared: later rows write unknown
-            parts.
+        unknown_documents: number of documents that could not be compared, because later rows write
+            unknown parts.
     """
 
     def __init__(self, max_differences: int, max_bytes: int = MAX_BYTES) -> None:
@@ -370,8 +370,8 @@ class Differences:
     def candidates(self) -> list[Candidate]:
         """Return all differences and the keys with too many items, in the order of the source.
 
-        A missing time to live is dropped if later rows remove items of the key, and no other value
-        of the key is missing: removing the last item deletes the key.
+        A missing time to live is no difference if later rows remove items of the key, and no other
+        value of the key is missing: removing the last item deletes the key and its time to live.
         """
         for key in self._keys_with_removals - missing_items(self):
             found = self._candidates.get((key, "time", None))
@@ -390,8 +390,8 @@ def apply_write(before: Candidate, location: Location, part: bytes) -> Candidate
     """Apply a later row's write of a part to the candidate of a document.
 
     Returns:
-        The candidate after the write; None if only the written part may still differ, since the
-        part has its own candidate.
+        The candidate after the write; None if only the written part may still differ, which has
+        its own candidate.
 
     Raises:
         ValueError: the effect of the write is unknown.
@@ -411,7 +411,7 @@ def apply_write(before: Candidate, location: Location, part: bytes) -> Candidate
 
 
 def missing_items(candidates: Iterable[Candidate]) -> set[bytes]:
-    """Return the keys with a missing value, apart from missing times to live."""
+    """Return the keys that lack a value; a missing time to live does not count."""
     return {each.key for each in candidates if each.kind == "missing" and each.group != "time"}
 
 
@@ -473,7 +473,7 @@ def repairable(differing: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _is_repairable(each: Candidate) -> bool:
-    """Return whether a command can repair a difference, or no repair is needed."""
+    """Return whether a difference can be repaired by a command, or needs no repair."""
     if each.group == "count":  # a number of items is not a value of the source
         return True
     return each.repair_command() is not None and (each.kind != "type" or each.group == "value")

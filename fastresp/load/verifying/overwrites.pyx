@@ -36,7 +36,7 @@ cdef class Numbers:
         free(self.entries)
 
     cdef Entry *find(self, uint64_t key_hash) except NULL:
-        """Return the entry of a hash value; add it if missing. Valid until the next call."""
+        """Return the entry of a hash value, or add one; the entry is valid until the next call."""
         cdef uint64_t mask, at
         key_hash = key_hash or 1
         if 2 * self.count >= self.room:
@@ -112,7 +112,7 @@ cdef class OverwriteTracker:
         return 0
 
     cdef bint may_have_differences(self, const char *key, Py_ssize_t size) noexcept:
-        """Return whether a key may have stored differences; False for most other keys."""
+        """Return whether a key may have stored differences; seldom True for a key without any."""
         cdef uint64_t at = hashed(key, size) % FILTER_BITS
         return self.key_filter[at >> 3] >> (at & 7) & 1
 
@@ -141,7 +141,7 @@ cdef class OverwriteTracker:
         return 0
 
     cdef int pass_commands(self, ExpectedItems items, const Read *read) except -1:
-        """Note the values overwritten by commands for which nothing is read."""
+        """Note which values are overwritten by commands that need no read."""
         cdef WriteCommand s
         cdef Item item
         cdef Py_ssize_t i
@@ -157,7 +157,7 @@ cdef class OverwriteTracker:
         return 0
 
     cdef int expire(self, const char *key, Py_ssize_t size) except -1:
-        """Note that a key may have expired, with the items that later rows write."""
+        """Note that a key may have expired; items that later rows write may then be missing."""
         self.expired.find(hashed(key, size)).number = 1
         return self.add_key(key, size)
 
@@ -222,7 +222,7 @@ cdef class OverwriteTracker:
     cdef int set_count(
         self, bytes key, bytes verb, long long known, long long n, long long row
     ) except -1:
-        """Store a key in ``counts`` if it has more items than the source has; else remove it."""
+        """Add a key to ``counts`` if it has more items than the source; or remove its count."""
         if n > known:
             self.differences.counts[key] = verb, known, row
             self.add_key(key, len(key))

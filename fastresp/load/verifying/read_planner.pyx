@@ -177,7 +177,7 @@ cdef class ReadPlanner:
         return after.key_size == s.key_size and memcmp(after.key, s.key, s.key_size) == 0
 
     cdef int pause(self, Chunk chunk) except -1:
-        """Write a read whose reply is not compared, so that the caller waits for replies."""
+        """Write a read only to make the caller wait for replies; its reply is not compared."""
         cdef Cursor c
         cdef WriteCommand s
         start_at(&c, chunk)
@@ -196,7 +196,7 @@ cdef class ReadPlanner:
         """For RPUSH and LPUSH, store in ``s.number`` the list index at which the items start.
 
         Returns:
-            False if the command was refused.
+            False if the command can't be verified or repaired.
         """
         cdef Entry *entry
         if is_list(s.form):
@@ -214,7 +214,7 @@ cdef class ReadPlanner:
         return True
 
     cdef int forget_lists(self, WriteCommand *s) except -1:
-        """Restart the list indexes of keys that are removed or overwritten."""
+        """Set the next list index of removed or overwritten keys to 0."""
         cdef WriteCommand keys = s[0]
         cdef Item item
         if s.form == TEXT or s.form == DOCUMENT:
@@ -226,7 +226,7 @@ cdef class ReadPlanner:
         return 0
 
     cdef int skip(self, Py_ssize_t i) except -1:
-        """Pass a command without a read to the comparison."""
+        """Pass a command that needs no read to the comparison."""
         cdef Read *read
         self.end_read()
         if self.plan.count:
@@ -357,7 +357,7 @@ cdef class ReadPlanner:
         return 0
 
     cdef int read_type(self, const Read *read) except -1:
-        """Add a read of the key's type, if there was none, to report a wrong type."""
+        """Add a read of the key's type, unless one was added, to report a wrong type."""
         cdef Entry *entry = self.typed.find(hashed(self.key, self.key_size))
         if entry.number:
             return 0

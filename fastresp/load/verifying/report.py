@@ -64,7 +64,7 @@ class Difference:
             member that is not in the source.
         wanted: the value in the source, as bytes. A time to live is in milliseconds: from now, or
             since 1970 if the source sets an absolute time. For a number of items: how many of the
-            source's items the server has. None if the value must not exist.
+            server's items are in the source. None if the value must not exist.
         found: the value in the server, in the same form as ``wanted``; at most the first 65,536
             bytes. If the key has the wrong type: this type, such as ``b"list"``.
         found_bytes: the size of the whole value in the server, in bytes.
@@ -167,7 +167,7 @@ class VerifyReport(Displayed):
 
     @property
     def same(self) -> bool:
-        """Whether all values were compared, and no differences remain; False for no rows."""
+        """Whether all values were compared, and no differences remain; False without rows."""
         return self.differing == self.repaired and not self.stopped and self.rows_compared > 0
 
     @property
@@ -297,7 +297,7 @@ def difference_line(difference: Difference) -> str:
 def max_share(differing: int, compared: int, rows: int, confidence: float = CONFIDENCE) -> float:
     """Return the upper confidence limit of the share of the source's rows that differ.
 
-    The limit is at most the share that differs if all rows outside the sample differ.
+    The limit never exceeds the share that would differ if all rows outside the sample differed.
 
     Args:
         differing: number of rows of the sample that differ.

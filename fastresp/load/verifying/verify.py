@@ -140,12 +140,12 @@ def verify(
         differences: where to write differences at the end: the path of a JSON Lines file, or a
             callable that receives each Difference.
         repair: rewrite the values that differ, delete values that the source deletes, and recheck
-            both. Refused for RPUSH and LPUSH, which would duplicate items. Not repaired: extra
-            values that only ``exact`` finds; keys of the wrong type, such as a string instead of a
-            hash, and their times to live; the later commands of a row that writes such a key.
+            these values. Refused for RPUSH and LPUSH, which would duplicate items. Not repaired:
+            extra values that only ``exact`` finds; keys of the wrong type, such as a string instead
+            of a hash, and their times to live; the later commands of a row that writes such a key.
         max_differences: stop comparing after this number of differences; each needs about 1 kB of
-            memory, plus the sizes of its key and values. If a later row overwrites a value, its
-            difference counts until that row is compared, so a source that writes many keys
+            memory, plus the sizes of its key and values. If a later row overwrites a value, the
+            value's difference counts until that row is compared, so a source that writes many keys
             repeatedly may need a higher limit.
         since: when the load began, in seconds since 1970, as returned by ``time.time()``. With
             ``since``, keys may have expired, and a time to live must not be shorter than the time
@@ -311,7 +311,7 @@ class Verification:
     def _repair(self) -> VerifySteps:
         """Rewrite the values that differ, and recheck them.
 
-        Then repair times to live, if no other differences of their key and row remain.
+        Then repair each time to live whose key and row have no other remaining differences.
         """
         options, some = self.options, self._differing
         left = set(range(len(some)))

@@ -9,7 +9,7 @@ cdef enum:
 
 # The kind of value that a command writes; it determines the read.
 cdef enum ValueForm:
-    UNKNOWN         # a command without a read
+    UNKNOWN         # a command that can't be verified
     NO_VALUE        # MULTI and EXEC
     TEXT            # SET
     TEXTS           # MSET
@@ -114,7 +114,7 @@ cdef enum ReplyKind:
     NUMBER          # an integer: EXISTS, PTTL, PEXPIRETIME, HLEN
 
 
-# A read and the commands that it covers, or commands without a read.
+# A read and the commands that it covers, or commands that need no read.
 cdef struct Read:
     ReplyKind reply_kind
     ValueForm form

@@ -103,7 +103,7 @@ cdef bint parse_ttl(WriteCommand *s, const char *text, long long size, Clock clo
 
 
 cdef bint parse_set_options(WriteCommand *s, Walk walk, long long words) noexcept nogil:
-    """Parse the options of SET; return False if the outcome depends on more than its arguments."""
+    """Parse the options of SET; return False if one, such as NX, can't be verified."""
     cdef const char *text
     cdef long long size
     cdef Clock clock
@@ -282,7 +282,7 @@ cdef class ReadPlan:
         free(self.reads)
 
     cdef Read *add(self, ReplyKind reply_kind, ValueForm form, Py_ssize_t command) except NULL:
-        """Add a read that covers one command and one item; the caller corrects the numbers."""
+        """Add a read that covers one command and one item; the caller updates both numbers."""
         cdef Py_ssize_t room = max(2 * self.room, MIN_ROOM)
         cdef Read *reads
         if self.count == self.room:
