@@ -101,8 +101,8 @@ class CommandError(RowLocation, FastrespError, redis_errors.ResponseError):
         file: the path of the row's file; None if unknown, or if the source is not files.
         row_in_file: the row's index in the file, counted from 0; None if ``file`` is None.
         line: the physical line of the (uncompressed) file in which the row begins, counted from 1.
-            It is set at the end of the load, if the file is text and has not changed; before that,
-            and for other files, None.
+            It is set at the end of the load, if the file is text and has not changed, and if the
+            line is found within 10 seconds. Otherwise, and before that, it is None.
         row_key: the placeholder in a key of the row, and the placeholder's value, such as ``id=17``
             or ``{0}=17``, or ``key '17'`` if the key is only a position; shortened to 40
             characters. Empty if no key has exactly one placeholder.

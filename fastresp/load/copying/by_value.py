@@ -53,7 +53,7 @@ Command: TypeAlias = tuple[Any, ...]
 
 
 def why_by_value(reply: Any) -> str:
-    """Return why a reply to DUMP means that values must be read without DUMP; empty to use DUMP.
+    """Return why a reply to DUMP means that values must be read without DUMP; empty if DUMP works.
 
     Raises:
         CommandError: DUMP failed for a different reason, such as a forbidden key.
@@ -132,10 +132,9 @@ class Values:
     def rows(
         self, keys: list[bytes], restorer: Restorer, aside: Callable[[bytes], object]
     ) -> Generator[list[EntryRow], None, None]:
-        """Yield lists of rows, in the order of the keys; pass all other keys to ``aside``.
+        """Yield lists of rows, in the order of the keys; pass keys without a row to ``aside``.
 
-        Other keys have no row: streams, hashes whose fields expire, and values that are too large
-        for one reply.
+        These are streams, hashes whose fields expire, and values that are too large for one reply.
         """
         held: list[tuple[Found, list[bytes]]] = []
         size = 0

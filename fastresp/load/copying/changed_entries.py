@@ -1,4 +1,4 @@
-"""Select the keys of a source whose values or expiries differ from the target's."""
+"""Select the keys of a source that the target lacks, or has with another value or expiry."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def copy(
             7.0 replicates relative times to live; these count from when a command is applied, as in
             a replica. A checkpoint can't be stored in the source itself.
         until_lag: end when the target is at most this number of bytes of commands behind; with 0,
-            when all commands of the source are applied. Stop the writers of the source first.
+            when all commands of the source are applied. For a cutover, stop its writers first.
         changed: copy only keys that the target lacks, or has with another value or time to live;
             the report's ``unchanged`` counts the keys that were left out. Needs
             ``exists="replace"``. Values are compared as DUMP returns them, so an equal value in

@@ -310,7 +310,7 @@ class Verification:
     def _still_differing(
         self, keys: list[bytes], entries: ServerEntries
     ) -> Iterator[tuple[Difference, set[int]]]:
-        """Compare keys again; yield (difference, possible digests of the source's row)."""
+        """Compare keys again; yield (difference, the digests that the source's row may have)."""
         for key, original, rows in self._read_again(keys, entries):
             at, row, difference = self._candidates[key].row, None, None
             if rows is None:

@@ -1,4 +1,4 @@
-"""The result of a verification: differences, JSON Lines of them, an estimate from a sample."""
+"""The result of a verification: differences, their JSON Lines, and an estimate from a sample."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Difference:
         file: the path of the row's file; None if the rows are not from files.
         row_in_file: the row's index in its file, counted from 0; None if ``file`` is None.
         line: the physical line in which the row begins, counted from 1; None if the source is not a
-            text file, or if the file has changed since.
+            text file, if the file has changed, or if the search was stopped after 10 seconds.
     """
 
     row: int
@@ -328,7 +328,7 @@ def binomial_limit(differing: int, compared: int, confidence: float) -> float:
 
 
 def chance_of_at_most(differing: int, compared: int, share: float) -> float:
-    """Return the probability that at most ``differing`` rows differ, if ``share`` of all rows do.
+    """Return the chance that at most ``differing`` compared rows differ, if ``share`` of all do.
 
     ``share`` must be above ``differing / compared``, so that each term is below its predecessor.
     """
