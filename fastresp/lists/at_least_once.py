@@ -80,7 +80,7 @@ class AtLeastOnce(AtMostOnce):
         self._leave()
 
     def _leave(self) -> int:
-        """Forget the name and the items; return how many the caller had not acknowledged."""
+        """Forget the name and the items; return how many items the caller had not acknowledged."""
         count, self.popped.delivered, self.name = self.popped.delivered, 0, ""
         self.popped.forget()
         return count

@@ -121,7 +121,8 @@ class AtMostOnce:
 
     Attributes:
         safe: whether items stay in the server until they are acknowledged.
-        in_doubt: number of items that were either put back or lost when the connection was lost.
+        in_doubt: number of items that were put back or lost: it is unknown which, since the
+            connection was lost.
         name: the name of this consumer in the server; empty if it is not registered.
         acknowledged: number of items acknowledged by calls that returned, under all names.
     """
@@ -370,7 +371,7 @@ class AtMostOnce:
         return wanted
 
     def _send_request(self, n: int) -> None:
-        """Request n items; reuse the encoded last request if it was for n items."""
+        """Request n items; if the last request was also for n items, reuse its encoded commands."""
         if self._last_request[0] != n:
             self._last_request = n, list(self.connection.encoded(self._request(n)))
         self.connection.add(self._last_request[1])

@@ -75,7 +75,7 @@ class Calls:
 
         Args:
             begin: returns the generator. In a cluster, the call is repeated over a new connection
-                if the slot of the list moves, or if the node is lost and no command is in doubt.
+                if the slot of the list moves, or if the node is lost and a repetition is safe.
                 ``begin`` is then called again.
             push: the push that the generator belongs to; None for other calls.
             retries: whether the call may be repeated.
@@ -131,7 +131,7 @@ class Calls:
             self._busy = 0
 
     def _check_deadline(self, deadline: Deadline, message: str, push: Push | None) -> bool:
-        """Return whether a call, which must be repeated, has made progress since the last check.
+        """Return whether a call that must be repeated has made progress since the last check.
 
         Raises:
             TransportError: there was no progress for ``timeout`` seconds.
@@ -149,8 +149,8 @@ class Calls:
         """Return whether a call may be repeated after an exception.
 
         It may be repeated if a cluster node was lost, and each sent command was answered or is
-        idempotent. With at-least-once, all calls except pushes may be repeated: the server puts
-        back the items that the caller does not have.
+        idempotent. With at-least-once, the commands matter only for pushes: before other calls
+        are repeated, the server puts back the items that the caller does not have.
         """
         connection = self.connection
         if not (isinstance(error, LostConnection) and connection.in_cluster):
@@ -174,7 +174,7 @@ class Calls:
         self.delivery.reset()
 
     def _loss(self) -> Steps[TransportError]:
-        """Return the exception for a lost connection; this may take seconds, to test the server."""
+        """Test the server, which may take seconds; return the exception for a lost connection."""
         try:
             loss: TransportError = yield Blocking(self.connection.core.loss)
             return loss

@@ -61,7 +61,7 @@ class SlotOwner:
         self._known = [server]
 
     def connecting(self) -> Steps[tuple[Any, Answers]]:
-        """Open a connection to the owner of the slot; return (connection, answers)."""
+        """Open a connection to the owner of the slot; return it and the answers to its checks."""
         end = time.monotonic() + (self._timeout or MAX_S)
         failed: TransportError | None = None
         for server in tuple(self._known):
@@ -111,7 +111,7 @@ class ListConnection:
         is_open: whether a connection is open.
         in_cluster: whether the server is a node of a cluster.
         max_bytes: the maximum size of a reply.
-        is_waiting: whether the current call waits for replies, the source or time to pass. If so,
+        is_waiting: whether the current call waits for replies or for the source, or pauses. If so,
             after an exception, later replies can still be matched with their requests.
     """
 

@@ -77,24 +77,24 @@ class PushedRows:
         self._in_flight.append((chunk, range(first, self.made)))
 
     def accept(self) -> int:
-        """Note that the next row was pushed; return its index."""
+        """Record that the next row was pushed; return its index."""
         index, _, _ = self._next()
         self.overtaken |= any(each < index for each in self._refused.commands)
         self._refused.served = True
         return index
 
     def refuse(self) -> None:
-        """Note that a cluster node refused the next row, and keep the row to resend it."""
+        """Record that a cluster node refused the next row, and keep the row to resend it."""
         self._refused.add(*self._next_commands())
         self.refusals += 1
 
     def keep_unsent(self) -> None:
-        """Keep all unanswered rows, to resend them. Call this only if none of them was sent."""
+        """Keep all unanswered rows for another attempt. Call this only if none was sent."""
         while self._in_flight:
             self._refused.add(*self._next_commands(), refused=False)
 
     def reject(self) -> int:
-        """Note that the server refused the next row permanently; return its index."""
+        """Record that the server refused the next row permanently; return its index."""
         index, commands = self._next_commands()
         self._rejected[index] = commands
         return index
@@ -261,7 +261,7 @@ class Push:
                 raise failure
 
     def process_replies(self, replies: list[Any]) -> None:
-        """Process replies: count the pushed items, and note refused rows."""
+        """Process replies: count the pushed items, and record refused rows."""
         self._replies.extend(replies)
         while len(self._replies) >= self._per_row:
             row = [self._replies.popleft() for _ in range(self._per_row)]
@@ -335,7 +335,7 @@ class Push:
             raise refusal
 
     def keep_unsent(self) -> None:
-        """Keep the unsent commands, to resend them. Call this only if no command is in doubt."""
+        """Keep the unsent commands for another attempt. Call this only if none is in doubt."""
         self.refusal = None
         self._replies.clear()
         self.rows.keep_unsent()
@@ -389,7 +389,7 @@ class Push:
         return Pushed(report, self.length, self.dropped)
 
     def located(self, error: EncodeError) -> EncodeError:
-        """Return an error with the index of the item instead of a row and an argument."""
+        """Return the error with its row and argument replaced by the index of the item."""
         if error.argument is None or error.row is None:
             return error
         item = sum(self._sizes[: self._first_row + error.row]) + error.argument - 2

@@ -75,7 +75,7 @@ def gather(source, list batch, Py_ssize_t max_items, Py_ssize_t max_bytes, doubl
 
 
 cpdef object unchanging(object item):
-    """Copy a buffer of bytes, which the source may fill again; return other objects unchanged."""
+    """Copy a buffer of bytes, since the source may reuse it; return other objects unchanged."""
     cdef Py_buffer view
     if PyBytes_Check(item) or not PyObject_CheckBuffer(item):
         return item
@@ -193,7 +193,7 @@ cdef class ListedStream(ArrowStream):
         return batch
 
     cdef Py_ssize_t values_in_list(self, ArrowArray *values) noexcept:
-        """Return the number of values per list, so that an average list fits ``max_bytes``."""
+        """Return the number of values per list with which an average list fits ``max_bytes``."""
         cdef int64_t size = 0
         if values.length == 0:
             return self.most

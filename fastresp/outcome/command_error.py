@@ -103,9 +103,9 @@ class CommandError(RowLocation, FastrespError, redis_errors.ResponseError):
         line: the physical line of the (uncompressed) file in which the row begins, counted from 1.
             It is set at the end of the load, if the file is text and has not changed, and if the
             line is found within 10 seconds. Otherwise, and before that, it is None.
-        row_key: the placeholder in a key of the row, and the placeholder's value, such as ``id=17``
-            or ``{0}=17``, or ``key '17'`` if the key is only a position; shortened to 40
-            characters. Empty if no key has exactly one placeholder.
+        row_key: the placeholder in a key of the row, and its value, each shortened to 40
+            characters, such as ``id=17`` or, for a position, ``{0}=17``; ``key '17'`` if a position
+            is the whole key. Empty if unknown, or if no key has exactly one placeholder.
         arguments: the command as it was sent, as a tuple of bytes; None if unknown, or once the
             arguments of earlier errors exceed 8 MiB. Possible passwords, such as in AUTH or CONFIG
             SET requirepass, are replaced by ``(redacted)``, as in SLOWLOG.

@@ -75,8 +75,8 @@ class Hint:
         value: the recommended value, such as ``"skip"``; ``...`` if the user must choose a value;
             None to name only the option.
         preposition: a word before the option, such as ``"in"``; may be empty.
-        grouped: whether an option in ``GROUPED`` is an argument of its class; in ``copy()``,
-            ``exists`` is an argument of its own.
+        grouped: whether to show an option in ``GROUPED`` as an argument of its class. False for
+            ``copy()``, which has ``exists`` as a direct argument.
     """
 
     option: str
@@ -96,7 +96,7 @@ class Hint:
 
     @property
     def flat(self) -> str:
-        """The option as an argument of its own, such as ``nulls='skip'``."""
+        """The option as a direct argument, such as ``nulls='skip'``."""
         value = "" if self.value is ... else repr(self.value)
         text = self.option if self.value is None else f"{self.option}={value}"
         return f"{self.preposition} {text}".lstrip()

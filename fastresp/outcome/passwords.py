@@ -78,7 +78,7 @@ def masked(text: str) -> str:
 
 
 def _masked_settings(text: str, depth: int = 0) -> str:
-    """Mask the settings in a text and in its quoted parts."""
+    """Mask the values of settings such as ``password=`` in a text, including inside quotes."""
 
     def masked_setting(found: re.Match[str]) -> str:
         if found["name"]:
@@ -115,7 +115,7 @@ def cause_shown(error: BaseException) -> BaseException:
 
 
 def _made(kind: type, text: str) -> BaseException | None:
-    """Create an exception of a type with this text; None if the type does not keep the text."""
+    """Create an exception whose ``str()`` is ``text``; None if ``kind`` does not allow this."""
     try:
         made = kind(text)
         return made if str(made) == text else None
@@ -212,8 +212,9 @@ def without_passwords(text: str, arguments: Sequence[bytes] = ()) -> str:
 
     Args:
         text: the error reply.
-        arguments: the arguments of the failed command, or of EXEC; empty if unknown, as with
-            redis-cli. Error replies that are known to quote passwords are masked in any case.
+        arguments: the command, including its name, to which the server replied (EXEC for a
+            transaction); empty if unknown, as with redis-cli. Error replies in ``QUOTED`` are
+            masked whatever the arguments are.
     """
     for i in hidden_arguments(arguments):
         text = text.replace(f"'{arguments[i].decode(errors='backslashreplace')}'", "'(redacted)'")

@@ -253,7 +253,7 @@ class Report(Displayed):
 
     @property
     def behind(self) -> str:
-        """How far a copy is behind its source, as text that starts with a comma; else empty."""
+        """How far a copy is behind its source, as text with a leading comma; empty if unknown."""
         if self.lag_bytes is None:
             return ""
         return f", {size_text(self.lag_bytes)} and {self.lag_seconds:,.1f} s behind"
@@ -389,7 +389,7 @@ class Report(Displayed):
         return lines
 
     def _text_of(self, code: str, kept: list[str]) -> str:
-        """Return the text that all errors of a code have; else the code and an example."""
+        """Return the text of a code's errors if all are the same, else the code and an example."""
         if len(set(kept)) == 1 and (len(kept) > 1 or self.errors_by_code[code] == 1):
             return kept[0]
         example = kept[0] if kept else self._examples.get(code, "")
@@ -417,7 +417,7 @@ class LoadErrors(FastrespError):
         return f"{self.report}\n{self._hint}".rstrip()
 
     def __repr__(self) -> str:
-        """Return the text: engines log the repr, which could otherwise have a hundred errors."""
+        """Show the text, since engines log the repr, and the report's repr may have 100 errors."""
         return f"{type(self).__name__}({str(self)!r})"
 
 

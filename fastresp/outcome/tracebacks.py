@@ -99,12 +99,12 @@ def shorten(error: BaseException, kept: CodeType | None = None) -> None:
 
 
 def _handled(error: BaseException, otherwise: BaseException | None = None) -> BaseException | None:
-    """Keep only the user's error as the context of an error; return the user's error.
+    """Remove internal errors from the contexts of ``error``; return the user's error, if any.
 
     Args:
         error: an error that was raised while other errors were being handled.
-        otherwise: the user's error if no context of ``error`` is the user's, for example because
-            ``error`` comes from another thread.
+        otherwise: the context to set if all contexts of ``error`` are internal, for example
+            because ``error`` comes from another thread.
     """
     hiding, context = error, error.__context__
     while context is not None and (_is_internal(context) or _is_replaced(context, hiding)):
@@ -163,7 +163,7 @@ def _within(entry: TracebackType, modules: tuple[str, ...]) -> bool:
 def _without(
     traceback: TracebackType | None, *modules: str, but: CodeType | None = None
 ) -> TracebackType | None:
-    """Return a traceback without the frames of these modules; keep the frame with code ``but``."""
+    """Return a traceback without frames of these modules, except frames whose code is ``but``."""
     kept: TracebackType | None = None
     for each in reversed([*_entries(traceback)]):
         if each.tb_frame.f_code is but or not _within(each, modules):

@@ -1,7 +1,7 @@
 """Write from engines such as Spark: their tasks push Arrow batches into a ``Sink``.
 
-An engine may run a task several times; each run is an attempt. A task that an attempt loaded
-completely is committed.
+An engine may run a task several times; each run is an attempt. An attempt
+that has loaded all rows of its task commits the task.
 """
 
 from .sink import Sink

@@ -54,7 +54,7 @@ class Sink:
             which a new attempt resumes, so a task must have the same rows in the same order each
             time. Without a name, only idempotent commands are accepted, such as SET, HSET or SADD;
             and if a task writes a key twice, the older row may remain, because a second attempt
-            can end between the two writes.
+            can repeat the first write, and end before it repeats the second.
         tasks: number of tasks that load at the same time. These tasks share ``rate_limit`` and
             ``index_backlog`` equally.
         password: the server's password, if it is not in the URL.
@@ -159,7 +159,7 @@ class Sink:
         return is_idempotent(self.template, self._options.nulls)
 
     def check_rewrites(self) -> None:
-        """Check that a stream may write all rows again in each batch, with new values.
+        """Check that each batch of a stream may rewrite all rows with new values.
 
         Raises:
             ValueError: the commands are not idempotent.

@@ -287,9 +287,9 @@ class TaskLoad:
         """Check that the job has not ended.
 
         Raises:
-            Ended: the job has ended.
-            CheckpointError: the job has ended, and this task was not part of it; or a later epoch
-                of the stream has ended.
+            Ended: the job has ended, and this task was part of it.
+            CheckpointError: the job has ended without this task, or with a different template; or
+                a later epoch of the stream has ended.
         """
         outcome = None if self._job is None else self._job.outcome_of(self.totals.task)
         if outcome is not None:
@@ -314,7 +314,7 @@ class TaskLoad:
 
 
 def in_job(hint: Hint) -> str:
-    """Return an option as text; for the option that starts over, advise another name of the job."""
+    """Return an option as text; replace ``checkpoint_clear`` by "another name of the job"."""
     return "another name of the job" if hint.option == "checkpoint_clear" else hint.flat
 
 
@@ -359,10 +359,10 @@ def _fsspec() -> Any:
 class RejectsOfTask:
     """Writes failed commands to ``FOLDER/TASK-ATTEMPT.jsonl``, which ``read_rejects()`` reads.
 
-    The file is created for the first failed command. If the name exists, the name of the new file
-    ends with a number. The existing file is kept: its rejects may be of rows that an earlier
-    attempt has loaded, and this attempt skips. In an object store, the file appears when the task
-    has ended.
+    The file is created for the first failed command. If a file with this name exists, a
+    number is appended to the name of the new file. The existing file is kept, since it may have
+    rejects of an earlier attempt, whose rows this attempt skips. In an object store, the file
+    appears when the task has ended.
 
     Args:
         folder: a path, or a URL that fsspec knows, such as ``s3://bucket/rejects``.
