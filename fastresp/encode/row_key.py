@@ -180,6 +180,6 @@ def key_probe(plan: Plan) -> tuple[Plan, KeyPosition] | None:
 
 
 def _cut(text: str) -> str:
-    """Return the beginning of a text, with escapes instead of control characters."""
+    """Return the first characters of a text, with escapes instead of control characters."""
     more = "..." * (len(text) > MAX_SHOWN)
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:MAX_SHOWN]) + more

@@ -259,7 +259,7 @@ class Report(Displayed):
         return f", {size_text(self.lag_bytes)} and {self.lag_seconds:,.1f} s behind"
 
     def count_error(self, text: str, count: int = 1) -> None:
-        """Count errors by code; ``text`` may be only the start of the errors' text."""
+        """Count errors by the code of their text, of which only the start is needed."""
         codes = self.errors_by_code
         code = text[:CODE_CHARACTERS].partition(" ")[0]
         if code not in codes:
