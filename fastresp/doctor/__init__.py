@@ -272,8 +272,8 @@ def _of_all(cluster: Cluster, function: Callable[[Primary], T]) -> tuple[Cluster
     """Call a function for all primaries in parallel.
 
     Returns:
-        (cluster, results): the cluster, with the primaries whose calls raised TransportError as
-        unreachable; and the results of the other calls, by primary.
+        (cluster, results): the cluster, whose ``unreachable`` has the primaries for which the call
+        raised TransportError; and the results for the other primaries.
     """
     results = in_parallel(cluster.primaries, function)
     good: dict[Primary, T] = {}

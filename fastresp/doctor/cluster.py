@@ -78,7 +78,7 @@ class Cluster:
 def read_cluster(server: Server, reader: StateReader, info: Mapping[str, str]) -> Cluster | None:
     """Read the primaries of a cluster.
 
-    A ClusterView is not needed: the slots are read only once, and the server may refuse this.
+    No ClusterView is used: the slots are read only once, and a server may refuse CLUSTER SLOTS.
 
     Returns:
         The cluster; None if the server is not a cluster node, has no slots yet, or refuses CLUSTER
@@ -102,7 +102,7 @@ def read_cluster(server: Server, reader: StateReader, info: Mapping[str, str]) -
 
 
 def open_slots(reader: StateReader) -> list[int]:
-    """Return the slots that are being moved to or from a node, as the node reports."""
+    """Return the slots that a node reports as importing or migrating."""
     slots = node_slots_of(reader.ask("CLUSTER", "NODES"))
     return sorted(slots.importing | slots.migrating)
 
@@ -111,7 +111,7 @@ ClusterRule: TypeAlias = Callable[[Cluster, Mapping[str, Findings]], Verdict | N
 
 
 def names(places: Sequence[str], most: int = MAX_NAMED) -> str:
-    """Return the names of nodes as text; if there are many, the first names and a number."""
+    """Return the names of nodes as text; if there are many, the first names and how many more."""
     more = len(places) - most
     if more <= 1:
         return ", ".join(places)

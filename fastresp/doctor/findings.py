@@ -49,7 +49,7 @@ class Verdict:
 
 
 def in_order(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Sort verdicts: problems without a gain, then the largest gain first, and notes last."""
+    """Sort verdicts: first problems of unknown gain, then by falling gain, with notes last."""
     return sorted(verdicts, key=_place)
 
 

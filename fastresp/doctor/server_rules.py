@@ -186,7 +186,7 @@ def swap(found: Findings) -> Verdict | None:
 
 
 def io_threads(found: Findings) -> Verdict | None:
-    """Check whether there are too many I/O threads, or too few while the only thread is busy."""
+    """Check for more I/O threads than cores, and for a server whose only thread is busy."""
     facts, use = found.facts, found.use
     threads = int(facts.config.get("io-threads", 0) or 0)
     if not threads or not facts.cores:

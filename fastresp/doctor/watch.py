@@ -126,7 +126,10 @@ class Use:
 
     @property
     def error_share(self) -> float | None:
-        """Share of commands that got an error; refused and unknown commands count as commands."""
+        """Share of commands that got an error, at most 1.
+
+        Refused and unknown commands add to ``errors``, but not to ``commands``.
+        """
         if self.errors is None or not self.commands + self.errors:
             return None
         return min(1.0, self.errors / max(self.commands, self.errors))
@@ -208,8 +211,9 @@ def _silence(reader: StateReader) -> float:
 def _round_trip(reader: StateReader) -> float:
     """Return the median round trip of a PING in seconds, even if the server refuses PING.
 
-    Each PING follows a pause. Without pauses, a PING took 12-35 us, but a client needed 55 us per
-    command. The difference is the client's own work, which a pipeline also saves.
+    Each PING follows a pause, so that the result also covers a client's own work per command, which
+    a pipeline saves as well. Without pauses, a PING took 12-35 us, but a client needed 55 us per
+    command.
     """
     known, taken = dict(reader.unread), list[float]()
     while not taken or (len(taken) < PINGS and sum(taken) < PINGS_S):
@@ -370,6 +374,6 @@ def _connections(first: Counters, second: Counters) -> dict[str, Any]:
 def _within(seconds: str, window: float) -> bool:
     """Return whether a time in CLIENT LIST may be less than ``window``.
 
-    The server subtracts the seconds of two clock readings, so it may report 0.1 s as 1.
+    The server subtracts two times in whole seconds, so it may report 0.1 s as 1.
     """
     return int(seconds) - 1 < window
