@@ -268,7 +268,7 @@ def option(usage: str, text: str, *, name: str | None = None, **settings: Any) -
         usage: the names of the option, and its value unless it is a flag, as in
             ``"--output -o FILE"``.
         text: the help.
-        name: the name of the parameter; None if it is that of the option.
+        name: the name of the parameter; None to use the option's name.
     """
     words = usage.split()
     names = [each for each in words if each.startswith("-")]

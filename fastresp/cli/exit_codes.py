@@ -62,8 +62,8 @@ class CommonOptions:
 
     Attributes:
         traceback: whether to print tracebacks.
-        log: called with a message, and whether the message reports a failure. None prints to
-            standard error.
+        log: called with a message, and whether the message reports a failure. None to print
+            messages to standard error.
     """
 
     traceback = False
@@ -107,7 +107,7 @@ def end_at_once() -> None:
 
 @contextmanager
 def end_in_order() -> Iterator[None]:
-    """In the block, raise KeyboardInterrupt on a signal; after the block, exit immediately."""
+    """On a signal in the block, raise KeyboardInterrupt; on a later signal, exit immediately."""
     ours = [number for number in SIGNALS if signal.getsignal(number) is _end]
     for number in ours:
         signal.signal(number, _raise)

@@ -92,7 +92,7 @@ class JsonLog(Feature):
             )  # fmt: skip
 
     def verification_logger(self) -> Callable[[VerifyReport], object]:
-        """Return a function that logs the progress of a verification, given the report."""
+        """Return a function that receives a verification's report, and logs the progress."""
         last = time.monotonic()
 
         def look(report: VerifyReport) -> None:

@@ -149,8 +149,8 @@ def run(
         texts: the templates.
         values: the options, by name.
         reopen: opens the source a second time, for the verification; None if this is impossible.
-        confirms: whether to ask for confirmation before commands that delete data. False if
-            standard input has whole commands, because a pipe can't be read beforehand.
+        confirms: whether to ask for confirmation before commands that delete data. False for
+            commands from standard input, since a pipe can't be searched for them before the load.
     """
     flags = LoadFlags(**fields_of(LoadFlags, values))
     with json_log(flags.log == "json") as log, ending(as_json=flags.as_json, log=log) as end:
@@ -225,7 +225,7 @@ def run(
 
 
 def load_arguments(values: dict[str, Any], as_json: bool) -> dict[str, Any]:
-    """Check flat options, and return them with the names of arguments in Python."""
+    """Check the options of the command line; convert them to the input of ``grouped()``."""
     arguments = dict(values)
     arguments["retry"] = arguments.pop("retry_in_doubt")
     arguments["timeout"] = arguments["timeout"] or None

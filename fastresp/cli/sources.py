@@ -56,10 +56,10 @@ def fields_of(kind: type[Any], values: dict[str, Any]) -> dict[str, Any]:
 def opened(
     source: str, options: SourceOptions, templates: Sequence[str] = (), *, dry_run: bool = False
 ) -> Iterator[Any]:
-    """Open the source of a command line for the block.
+    """Open the source that a command line names, for use in the block.
 
-    In a dry run, no file of bad rows is written. If the extension of a file is unknown, the
-    templates determine the format.
+    A dry run writes no file of bad rows. If the extension of the source is unknown, the templates
+    determine the format.
     """
     where = standard_input() if source == "-" else source
     found_format = options.format

@@ -188,7 +188,7 @@ def unload(
 
 
 class SnapshotRows:
-    """The rows of a table, with the attributes of rows from a server.
+    """The rows of an RDB file, with the interface of rows from a server (Hashes, Entries).
 
     Attributes:
         rows, nbytes: the number of rows and of bytes read so far.
@@ -212,7 +212,7 @@ class SnapshotRows:
         return self._reader.schema.__arrow_c_schema__()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the batches; call after the schema was read."""
+        """Yield the batches; requires an earlier call of ``__arrow_c_schema__()``."""
         try:
             for batch in self._reader:
                 self.rows += batch.num_rows
@@ -361,7 +361,7 @@ def _open_writer(
 
 
 def _texts(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with text in place of bytes. Arrow does not check that text is UTF-8."""
+    """Return the schema with strings for bytes and times; Arrow does not check for UTF-8."""
     import pyarrow as pa
 
     kinds = {pa.binary(): pa.string(), pa.large_binary(): pa.large_string()}

@@ -298,7 +298,7 @@ def _load(
 
 
 def _payload_column(rows: int) -> Any:
-    """Return a table of ``rows`` rows with the payload; None if pyarrow is not installed."""
+    """Return a table that repeats PAYLOAD in each row; None if pyarrow is not installed."""
     try:
         import pyarrow as pa
     except ImportError:

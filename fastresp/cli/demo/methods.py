@@ -1,4 +1,4 @@
-"""Time methods of loading with a temporary server.
+"""Measure how fast each method loads a temporary server.
 
 Three methods generate RESP in pure Python, as the code in the 2018 benchmark report does. The
 report's code counts characters where RESP counts bytes, and accepts at most three arguments; its
@@ -187,7 +187,7 @@ class Workbench:
 
     Attributes:
         url: the server's unix socket, or its TCP port.
-        cli: the plain redis-cli; None if it is not installed and not needed.
+        cli: the plain redis-cli; None if it is neither installed nor needed.
     """
 
     def __init__(
@@ -309,7 +309,7 @@ def _free_port() -> int:
 
 
 def debug_options() -> list[str]:
-    """Return the server's options that enable DEBUG; empty before 7.0, which needs none."""
+    """Return the server options that enable DEBUG; empty before 7.0, where it is always on."""
     program = find_program("server")
     if program is None:
         return []  # LocalServer raises a clearer error
