@@ -86,8 +86,9 @@ def ask(
     Args:
         connection: a redis-py connection.
         address: the name of the server, for messages.
-        requirements: the requirements. With ``nodes``, a node of a cluster may be a replica.
-        without: the optional commands not to send, of INFO, HELLO, CONFIG, MULTI and COMMAND.
+        requirements: the requirements. If ``nodes`` is set, a replica in a cluster is accepted.
+        without: optional commands that must not be sent: any of INFO, HELLO, CONFIG, MULTI and
+            COMMAND.
 
     Raises:
         ClosedAt: the server closed the connection when it received an optional command.

@@ -68,7 +68,7 @@ class ClusterView:
             self.update(topology)
 
     def update(self, topology: Topology) -> None:
-        """Use a topology that a node has reported."""
+        """Replace the topology with one that a node has reported."""
         known = dict.fromkeys([*topology.nodes, *topology.replicas, *self.known])
         self.known = list(known)[:MAX_KNOWN]
         self.topology = topology
@@ -102,7 +102,7 @@ class ClusterView:
             return opened
 
     def look(self, connected: Iterable[Server] = (), min_pause: float = LOOK_S) -> Topology:
-        """Ask nodes for the topology until one answers; return the topology, and use it.
+        """Ask nodes for the topology until one answers; store and return the topology.
 
         Args:
             connected: nodes to ask first, such as nodes that have replied recently.
@@ -128,7 +128,7 @@ class ClusterView:
             self.pause_after(began, min_pause)
 
     def pause_after(self, began: float, min_pause: float = LOOK_S) -> float:
-        """Set and return ``look_at``, which is later after a slow look since ``began``."""
+        """Set and return ``look_at``, the time of the next look: later if the last one was slow."""
         now = time.monotonic()
         self.look_at = now + min(max(min_pause, PAUSE_FACTOR * (now - began)), MAX_PAUSE_S)
         return self.look_at

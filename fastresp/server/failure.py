@@ -173,8 +173,8 @@ def _answers_tls(settings: dict[str, Any]) -> bool:
 def _alert(settings: dict[str, Any]) -> str:
     """Return the alert with which the server ends a TLS connection; else "".
 
-    With TLS 1.3, the server checks the client's certificate after the handshake. A client that
-    writes before that may find the connection closed, and miss the alert.
+    With TLS 1.3, the server checks the client's certificate only after the handshake. So nothing
+    is written here: a client that writes may find the connection closed, and miss the alert.
     """
     context, certificates = _any_server(), settings.get("ssl_certfile")
     try:

@@ -44,7 +44,7 @@ def write_all(file: Any, data: Buffer) -> None:
 
 
 def read_some(file: Any, size: int) -> bytes:
-    """Wait for data, and read 1 to ``size`` bytes; return no bytes only at the end of the file."""
+    """Wait for data, and read 1 to ``size`` bytes; empty only at the end of the file."""
     while (piece := read_now(file, size)) is None:
         wait_until(file, POLLIN)
     return piece

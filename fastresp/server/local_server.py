@@ -229,7 +229,7 @@ class LocalServer:
         return [self.program, *folder, "--save", "", *self.options]
 
     def _listens(self) -> bool:
-        """Return whether the server accepts connections; its socket exists even before."""
+        """Return whether the server accepts connections, which its socket file does not prove."""
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(PROBE_TIMEOUT_S)
             try:

@@ -192,8 +192,8 @@ class Replicate:
 
     Attributes:
         listen: the address of this machine to which the server connects, such as
-            ``"10.0.0.5"`` or ``"10.0.0.5:7000"``; None for this machine's own address in its
-            connection to the server. Without a port, the system chooses one.
+            ``"10.0.0.5"`` or ``"10.0.0.5:7000"``; None for the local address of this
+            machine's connection to the server. Without a port, the system chooses one.
         announce: the address that the server connects to, if it differs from ``listen``, for
             example because a container publishes the port. ``listen`` may then be
             ``"0.0.0.0:7000"``. The default port is the port of ``listen``.
@@ -297,7 +297,7 @@ CLASSES = {each.__name__: each for each in (Checkpoint, Merge, Replicate, Serial
 
 
 def grouped(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with flat names as arguments of ``mass_insert``.
+    """Convert flat options, such as ``merge_bytes``, to arguments of ``mass_insert``.
 
     Args:
         given: options by name. ``checkpoint`` and ``mode`` may be str.
@@ -404,7 +404,7 @@ class Options:
         _check(option, getattr(self, option), valid, requirement)
 
     def _check_replicate(self) -> None:
-        """Refuse options about commands and replies: none are sent in this mode."""
+        """Refuse options about commands and replies: this mode sends an RDB file instead."""
         for each in fields(self):
             value = getattr(self, each.name)
             used = each.name in NOT_REPLICATED and value not in (each.default, "socket", "never")

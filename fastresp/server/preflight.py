@@ -60,8 +60,8 @@ class Requirements:
         follow_redirects: whether the caller follows redirects, so that any cluster node suffices.
         fsync: whether the server must be able to confirm that commands are on disk.
         encoding_limits: whether to read the settings that limit compact encodings.
-        echo: whether to test ECHO, which redis-cli --pipe needs to find the last reply. Proxies
-            lack ECHO.
+        echo: whether to test ECHO, which redis-cli --pipe needs to find the last reply. Some
+            proxies lack ECHO.
         import_source: whether our commands must see expired keys.
         indexes: whether to list the search indexes.
     """
@@ -81,7 +81,7 @@ class Requirements:
 
     @classmethod
     def of(cls, template: Template | None, **needs: Any) -> Self:
-        """Return the requirements ``needs``, with the commands and scripts of a template."""
+        """Return Requirements: the commands and scripts of a template, and the fields ``needs``."""
         scripts = {} if template is None else template.scripts
         return cls(commands=tuple(sample_commands(template)), scripts=scripts, **needs)
 
@@ -137,7 +137,7 @@ def commands_over_any_keys(template: Template | None, cluster: bool) -> list[tup
     With ``mode="merge"``, SET, DEL and UNLINK are merged into commands with many keys only if the
     server accepts these commands. It refuses them if the user lacks permission for some keys, or if
     it is a proxy that shards keys. The keys start and end with every possible byte, so that an ACL
-    rule for some keys does not allow all of them. In a cluster, all keys must be in one slot.
+    rule for some keys does not allow all of them. In a cluster, a hash tag puts them in one slot.
     """
     tag = b"{%s}" % token_hex(4).encode() if cluster else b""
     first = [bytes([n]) for n in range(256)]
@@ -168,7 +168,7 @@ def commands_over_any_keys(template: Template | None, cluster: bool) -> list[tup
 def preflight(
     connection: Any, commands: Sequence[SampleCommand], optional: list[tuple[bytes, ...]]
 ) -> tuple[Rejection | None, frozenset[str]]:
-    """Queue commands on a redis-py connection, where MULTI was accepted, and discard them.
+    """Queue commands after MULTI on a redis-py connection, and discard them.
 
     Returns:
         (rejection, refused): the first command that would be refused in every row, or None; and

@@ -87,7 +87,11 @@ class Processes:
         return f"the server at {server} was restarted or replaced, and {state}"
 
     def forget_others(self, nodes: Iterable[Address]) -> None:
-        """Forget all nodes except ``nodes``: if one is promoted later, it has a replica's data."""
+        """Forget all nodes except these primaries.
+
+        A node that is promoted later received its data as a replica, so its earlier process does
+        not matter.
+        """
         self._known = {node: self._known[node] for node in nodes if node in self._known}
 
     def reopen(self, server: Server, connect: Callable[[], list[Any]]) -> tuple[list[Any], str]:
@@ -112,8 +116,8 @@ def may_lack_data(before: Process, now: Process, seconds: float) -> bool:
 
     An append-only file counts as complete. With "appendfsync everysec", up to two seconds may be
     missing if the machine failed or an fsync was running, but INFO does not show this. A replica
-    that took over the address has the data; it shares the history of the earlier process, and was
-    already running ``seconds`` ago, when that process answered.
+    that took over the address has the data. It is recognised by a replication ID of the earlier
+    process, and because it was already running ``seconds`` ago, when that process answered.
     """
     if now.run_id == before.run_id:
         return False

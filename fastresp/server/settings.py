@@ -204,7 +204,8 @@ class Server:
         """Check whether the server can accept a load, before anything is sent.
 
         Args:
-            timeout: seconds to wait for all replies, but at least 5; for each reply, at most 5.
+            timeout: seconds to wait, for all replies together and for each. All replies get at
+                least 5 seconds; each reply gets at most 5.
 
         Raises:
             TransportError: the server can't be reached or used; the message includes its error.
@@ -244,7 +245,7 @@ class Server:
             return [first, *more], answers
 
     def open_again(self, count: int, timeout: float | None) -> list[Any]:
-        """Open connections as ``open_all()`` does; return only the connections."""
+        """Open connections as ``open_all()`` does; return them without the answers."""
         connections, _ = self.open_all(count, timeout)
         return connections
 
@@ -458,7 +459,7 @@ def _pool_of_cluster(client: Any) -> Any:
 
 
 class _Translated:
-    """The settings of an asyncio, cluster or valkey-py client, for redis-py's own connections."""
+    """Settings of an asyncio, cluster or valkey-py client, converted for sync redis-py."""
 
     def __init__(self, pool: Any, remap: Remap = None) -> None:
         self.remap = remap

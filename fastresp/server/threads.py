@@ -32,8 +32,8 @@ Result = TypeVar("Result")
 def in_thread(function: Callable[[], Result]) -> Future[Result]:
     """Run a function in a new thread, and return a future.
 
-    ``threading.Thread.start()`` hangs if there is no memory for the first call of the new thread,
-    which dies silently (https://github.com/python/cpython/issues/140746).
+    ``threading.Thread.start()`` is not used. It hangs if the new thread dies silently because there
+    is no memory for its first call (https://github.com/python/cpython/issues/140746).
 
     Raises:
         RuntimeError: the thread can't be started.
