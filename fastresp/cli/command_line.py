@@ -252,7 +252,7 @@ class Group(click.Group):
 
 
 def command(name: str) -> Callable[[Callable[..., Any]], Command]:
-    """Return a decorator: the function becomes a command, and its docstring the help."""
+    """Return a decorator that makes a function a command, with its docstring as the help."""
     return click.command(name, cls=Command)
 
 

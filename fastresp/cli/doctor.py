@@ -90,7 +90,7 @@ def diagnose(url: str | None, seconds: float | None, server: str | None, as_json
 
 
 def _text(text: str, style: str = "") -> Text:
-    """Return text to print, in which control characters of a server are escaped."""
+    """Return text to print, with control characters from a server escaped."""
     return Text(visible(text), style)
 
 

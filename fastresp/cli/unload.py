@@ -380,7 +380,7 @@ def _write_csv(writer: Any, batch: pa.RecordBatch) -> None:
 
 
 def _as_text(column: pa.Array) -> pa.Array:
-    """Return times as ISO 8601 text; any other column unchanged."""
+    """Return a column of times as ISO 8601 text; return any other column unchanged."""
     import pyarrow as pa
     from pyarrow import compute
 

@@ -287,7 +287,7 @@ def replica_nagle(found: Findings) -> Verdict | None:
 
 
 def replica(found: Findings) -> Verdict | None:
-    """Check whether the server is a replica. If it is only watched, the verdict is a note."""
+    """Check for a replica; a note if it was only watched, and is connected to its primary."""
     facts, watched = found.facts, found.measured is None
     if not facts.replica:
         return None

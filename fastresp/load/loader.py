@@ -238,7 +238,7 @@ class BaseLoader:
         """Request the end of the load; return whether the load must still be run to its end.
 
         Args:
-            error: the exception of the block.
+            error: the exception that the block raised; None if it ended normally.
         """
         if self._state == "running":
             raise ValueError(REFUSALS[self._state])

@@ -209,7 +209,7 @@ def _clustered(connection: Any, info: dict[str, str] | None, *, send_hello: bool
 
 
 def ask_topology(connection: Any, address: str, remap: Remap) -> Topology:
-    """Return the topology that a cluster node reports; arguments and errors as ``ask()``."""
+    """Return the topology that a cluster node reports; arguments and errors as for ``ask()``."""
     try:
         slots = call(connection, "CLUSTER", "SLOTS")
     except redis.exceptions.NoPermissionError as error:

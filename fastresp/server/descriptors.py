@@ -43,7 +43,7 @@ def _one_is_left() -> bool:
 
 @contextmanager
 def needed_for(what: str) -> Iterator[None]:
-    """If no file descriptor is free, convert an OSError of the block to a TransportError.
+    """If no file descriptor is free, convert an OSError in the block to a TransportError.
 
     ``what`` is the failed action, such as ``"redis-cli can't be started"``.
     """

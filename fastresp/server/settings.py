@@ -294,7 +294,7 @@ class Server:
             return _open_nodes(servers, deadline)
 
     def _prepare(self, connection: Any) -> None:
-        """Over the first connection to a server, check fsync if required, and load the scripts."""
+        """Check fsync if required, and load the scripts, over the first connection to a server."""
         scripts, fsync = self.requirements.scripts, self.requirements.fsync
         if scripts or fsync:
             with self.explained():
@@ -347,7 +347,7 @@ class Server:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Convert errors of the block to a TransportError with advice."""
+        """Convert an error in the block to a TransportError with advice."""
         try:
             yield
         except (FastrespError, ClosedAt):
