@@ -47,8 +47,8 @@ def inspect(file: str, match: str | None, depth: int, html: Path | None, as_json
     fastresp inspect dump.rdb
 
     No server is needed. Bytes are counted in the file, where values may be compressed; in a server,
-    values need more memory. Expiry counts from the time of the snapshot. If the file is truncated
-    or damaged, the exit code is 1, and the part before the damage is shown.
+    values need more memory. Times to live are those at the time of the snapshot. If the file is
+    truncated or damaged, the exit code is 1, and the part before the damage is shown.
     """
     with ending(as_json=as_json) as end:
         summary = summarise(standard_input() if file == "-" else file, match=match, depth=depth)

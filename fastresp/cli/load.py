@@ -87,8 +87,8 @@ def load(source: str, templates: tuple[str, ...], from_rejects: bool, **values: 
     A row that can't be read, or a null that can't be sent, ends the load; earlier rows may be
     loaded. `--bad-rows skip` skips such rows, and `--nulls skip` such nulls.
 
-    A lost connection ends the load, unless `--retry-in-doubt` is given. In a cluster the load
-    continues, unless `--checkpoint` is given. The report counts the commands that were
+    A lost connection to a single server ends the load, unless `--retry-in-doubt` is given. A lost
+    node of a cluster ends it only with `--checkpoint`. The report counts the commands that were
     acknowledged, are in doubt, or were not sent.
 
     `--verify` reads the file again after the load, and compares it with the server, as

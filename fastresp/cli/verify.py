@@ -63,7 +63,7 @@ def verify_command(
     comparison are not reported. `--differences FILE` saves the row, key, field, expected value and
     actual value of each difference. The exit code is 1 if there are differences.
 
-    `--sample 1%` compares a share of the rows, and reports an upper bound for the rows that differ.
+    `--sample 1%` compares a share of the rows, and reports an upper bound for how many rows differ.
     """
     with json_log(log == "json") as lines, ending(as_json=as_json, log=lines) as end:
         end.fields = VerifyReport().as_json() | {"same": None}

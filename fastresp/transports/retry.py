@@ -76,7 +76,7 @@ class RetryFilter(Filter):
         return error
 
     def _note_own(self, message: bytes) -> None:
-        """Note that ASKING was refused."""
+        """Record that ASKING was refused."""
         text = message.decode(errors="replace")
         if self.fault is None:
             self.fault = OSError(f"it refuses a command of ours: {text}")

@@ -105,7 +105,7 @@ cdef class OverwriteTracker:
         free(self.key_filter)
 
     cdef int add_key(self, const char *key, Py_ssize_t size) except -1:
-        """Note that a key has stored differences."""
+        """Record that a key has stored differences."""
         cdef uint64_t at = hashed(key, size) % FILTER_BITS
         self.key_filter[at >> 3] |= <unsigned char>(1 << (at & 7))
         self.tracking = True
@@ -157,7 +157,7 @@ cdef class OverwriteTracker:
         return 0
 
     cdef int expire(self, const char *key, Py_ssize_t size) except -1:
-        """Note that a key may have expired; items that later rows write may then be missing."""
+        """Record that a key may have expired; items that later rows write may then be missing."""
         self.expired.find(hashed(key, size)).number = 1
         return self.add_key(key, size)
 
