@@ -259,7 +259,7 @@ class Report(Displayed):
         return f", {size_text(self.lag_bytes)} and {self.lag_seconds:,.1f} s behind"
 
     def count_error(self, text: str, count: int = 1) -> None:
-        """Count errors by the code of their text, of which only the start is needed."""
+        """Count errors by their code, the first word of ``text``; the rest may be missing."""
         codes = self.errors_by_code
         code = text[:CODE_CHARACTERS].partition(" ")[0]
         if code not in codes:

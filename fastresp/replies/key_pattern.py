@@ -281,5 +281,5 @@ class Expiries:
         return self._times.popleft()
 
     def column(self, rows: int) -> TimeColumn:
-        """Remove the expiry times of the next ``rows`` keys, and return them as a column."""
+        """Return the expiry times of the next ``rows`` keys as a column, and forget these times."""
         return time_column([self.take() for _ in range(rows)])

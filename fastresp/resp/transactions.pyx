@@ -103,7 +103,7 @@ cdef class BatchedChunk(Chunk):
         return range(first, self.inner.covered(self.firsts[number + 1]))
 
     def elements(self, at):
-        """Return the range of the replies to ``inner`` that the reply to an EXEC contains.
+        """Return where the replies to ``inner`` start and stop within the reply to EXEC.
 
         A reply to EXEC begins with the replies to the opening commands, and ends with the reply to
         the command that sets the marker.

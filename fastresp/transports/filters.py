@@ -140,7 +140,7 @@ class Durability(Filter):
         return -1 if self._pending is None else self._pending[0]
 
     def take_reply(self, reply: int, number: int) -> None:
-        """Note whether commands are confirmed, if ``reply`` is the pending confirmation's reply.
+        """If ``reply`` answers the pending confirmation, record whether it confirms commands.
 
         ``number`` is the first number in this reply; see Confirmation.
         """

@@ -117,7 +117,7 @@ class CopyPlan(Displayed):
 
     @property
     def message(self) -> Message:
-        """The plan as text, in which the command line can replace names of options."""
+        """The plan as text; the CLI replaces names of Python's options by its own."""
         lines: list[str] = [f"From {self.source or 'unknown'} to {self.target or 'unknown'}"]
         if self.source:
             lines += self._sizes()

@@ -193,7 +193,7 @@ class VerifyReport(Displayed):
 
     @property
     def message(self) -> Message:
-        """The report as text, in which the command line can replace names of options."""
+        """The report as text; the CLI replaces names of Python's options by its own."""
         of, unit = "" if self.sample is None else f" of {self.rows:,}", self.UNIT
         lines: list[str] = [
             f"{counted(self.values, 'value')} of {self.rows_compared:,}{of} "

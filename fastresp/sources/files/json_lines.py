@@ -244,7 +244,7 @@ class ValueRows(Rows):
 
 
 def _fields(split: Split, first: int, last: int, left_out: list[int]) -> pa.Array:
-    """Return the fields of some rows, without the columns with the numbers ``left_out``."""
+    """Return the fields of some rows, except the columns whose numbers are in ``left_out``."""
     ends, text_of_names = map(pa.py_buffer, names_of(split))
     names = pa.Array.from_buffers(pa.string(), ends.size // 4 - 1, [None, ends, text_of_names])
     memory, (count, nulls, keys, bits, offsets, text, end) = fields_of(split, first, last, left_out)
