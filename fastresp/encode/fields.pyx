@@ -219,7 +219,7 @@ cdef class FieldReader:
         """Return the error for a missing field, with the row's fields and the closest name.
 
         Args:
-            left_out: whether the first row lacks a field that a {**-name} leaves out.
+            left_out: whether {**-name} names the field to leave it out, and the first row lacks it.
         """
         kind = type(row).__name__
         message = f"the row has no field {{{field.key}}}"

@@ -64,8 +64,8 @@ class KeyPosition(NamedTuple):
     def shown(self, value: bytes) -> str:
         """Describe a key by the placeholder and its value, each cut to MAX_SHOWN characters.
 
-        The name of a placeholder is shown as in ``id=17``, and a position as in ``{0}=17``. If the
-        whole key is a position, it is shown as in ``key '17'``.
+        A named placeholder is shown as in ``id=17``, a positional one as in ``{0}=17`` or, if it is
+        the whole key, as in ``key '17'``.
         """
         name, text = str(self.field.key), _cut(value.decode(errors="backslashreplace"))
         if not name.isdecimal():
@@ -119,7 +119,7 @@ class RowKeys:
     def of(self, arguments: Arguments) -> str:
         """Return the key of a command, as KeyPosition shows it.
 
-        The text is empty if the placeholder can't be determined, or if the command may contain a
+        The result is empty if the placeholder can't be determined, or if the command may contain a
         password.
         """
         found = [(position, position.value(arguments)) for position in self._positions]

@@ -68,13 +68,13 @@ class Template(Plan):
     ``{name}``              a field of a dict or other mapping, or an attribute of an object
     ``{address.city}``      a field within that field, at any depth
     ``{"a.b"}``             a name in quotes: one field, whatever its name contains
-    ``{0}``                 a position in a tuple or list, or a row that is a single value
+    ``{0}``                 a position in a tuple or list, or the whole row if it is one value
     ``user:{id}``           text and fields together as one argument
     ``{tags!json}``         the field as JSON
     ``{*!json}``            the whole row as one JSON object
     ``{at!ms}``             a time as milliseconds since 1970, as PEXPIREAT expects it
     ``{v!f32}``             a sequence of numbers as a vector of little-endian floats: ``!f16``,
-                            ``!f32`` or ``!f64``; a placeholder's vectors have equal lengths
+                            ``!f32`` or ``!f64``; the length must be the same in all rows
     ``{*tags}``             a list as several arguments; a dict as field-value pairs
     ``{**}``                all fields that the command does not name, as field-value pairs
     ``{**-a,b}``            as ``{**}``, without ``a`` and ``b``, which the first row must have

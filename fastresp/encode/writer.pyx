@@ -105,7 +105,7 @@ cdef class ChunkWriter:
         return 0
 
     cdef int check_free(self) except -1:
-        """Raise RuntimeError if the source, default= or a thread calls during fill()."""
+        """Raise RuntimeError if the source, default= or a thread uses this object during fill()."""
         if self.busy:
             raise RuntimeError(
                 f"this {type(self).__name__} is encoding a row; its source, default= and other "

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Export columns of strings, bytes and times to other libraries, by Arrow's PyCapsule protocol.
+"""Export columns of strings, bytes and times to other libraries through Arrow's PyCapsule protocol.
 
 Releasing an exported array does not need Python, so a library may release it in any thread, even
 after Python has exited.
@@ -115,7 +115,7 @@ cdef class StringColumn(Column):
 
     @staticmethod
     cdef StringColumn of(Values *values):
-        """Return a column that is the first holder of the memory."""
+        """Return a column that holds the memory, which has no holder yet."""
         cdef StringColumn column = StringColumn.__new__(StringColumn, MAKER)
         hold(column, values)
         return column
@@ -196,7 +196,7 @@ def time_column(list milliseconds):
 
 
 cdef int hold(Column column, Values *values) noexcept:
-    """Make a column the first holder of the memory."""
+    """Make a column hold memory that has no holder yet."""
     values.holders = 1
     more_memory(held_memory)
     column.values = values

@@ -149,7 +149,7 @@ cdef bytes extension_name(ArrowSchema *schema):
 
 
 cdef bint is_known(ArrowSchema *schema, bytes extension) except -1:
-    """Return False for an unknown extension type, or an extension type with a wrong storage."""
+    """Return False for an unknown extension type, or for the wrong storage type."""
     if not extension:
         return True
     cdef str kind = format_of(schema)
@@ -230,7 +230,7 @@ DECIMAL = re.compile(r"d:\d{1,2},(-?\d{1,3})(?:,(32|64|128|256))?")
 
 
 cdef int make_time(ColumnView *column, str kind, list zones) except -1:
-    """Set a column to write values of a decimal or time type.
+    """Set up a column to write values of a decimal or time type.
 
     Args:
         column: the column.
@@ -418,7 +418,7 @@ cdef const char *text_of_milliseconds(
 
 
 cdef Py_ssize_t put_milliseconds(char *p, const char *text, Py_ssize_t n) noexcept with gil:
-    """Convert a time from text to milliseconds; write these at p, and return their size.
+    """Convert a time from text to milliseconds; write the number at p, and return its size.
 
     Return NOT_A_TIME if the text is not a time.
     """

@@ -46,7 +46,7 @@ cdef Py_ssize_t number_in(str text) except -2:
 
 
 cdef void copy_properties(ColumnView *column, ColumnView *target) noexcept:
-    """Set a column to refer to the values of another column, ``target``."""
+    """Set up a column that refers to the values of another column, ``target``."""
     column.kind = KIND_OTHER
     column.zero_copy = target.zero_copy
 
@@ -64,7 +64,7 @@ cdef ColumnView *innermost(ColumnView *column) noexcept nogil:
 cdef int make_field(
     ColumnView *column, ColumnView *parent, ColumnView *field, bytes name
 ) except -1:
-    """Set a column to refer to a field of a struct; the field is null where the struct is null.
+    """Set up a column that refers to a field of a struct; a null struct makes its field null.
 
     Args:
         parent: the struct, or a column that refers to the struct.
@@ -358,7 +358,7 @@ cdef Py_ssize_t count_valid_offsets(
     """Return the number of leading values whose offsets neither decrease nor exceed ``most``.
 
     Signed offsets are read as unsigned integers, because C does not define the overflow of a signed
-    subtraction. If no offset is below 0, the highest bit of a difference means a decrease.
+    subtraction. If no offset is below 0, the highest bit of a difference is set for a decrease.
     """
     cdef int sign = 8 * sizeof(Offset) - 1
     cdef Offset wrong = offsets[n]

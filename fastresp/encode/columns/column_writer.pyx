@@ -97,7 +97,7 @@ cdef class ColumnWriter(ChunkWriter):
     def fill(self, source):
         """Encode rows until a chunk is full; return False at the end of the stream.
 
-        A chunk also ends if the source was slow.
+        A chunk also ends after a batch that took more than SLOW_SECONDS to arrive.
         """
         cdef ArrowStream stream = source
         self.begin()

@@ -73,7 +73,7 @@ def exported(data: Any) -> Exported:
 
 
 def _of(data: Any, library: str, *names: str) -> bool:
-    """Return whether an object is an instance of a library's classes; don't import the library."""
+    """Return whether an object is of a library's classes, without importing the library."""
     module = sys.modules.get(library)
     return any(isinstance(data, getattr(module, name, ())) for name in names)
 

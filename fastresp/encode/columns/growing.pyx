@@ -109,7 +109,7 @@ cdef Values *take_rows(GrowingColumn *column, int64_t rows) except NULL:
 
 
 cdef bint put_ends(GrowingColumn *rest, GrowingColumn *column, int64_t rows) noexcept nogil:
-    """Copy the ends and nulls of all values but the first ``rows`` to ``rest``.
+    """Copy to ``rest`` the ends and nulls of all values after the first ``rows``.
 
     Return False if out of memory.
     """

@@ -325,7 +325,7 @@ cdef class Columns:
 
 
 cdef bint make_vector(ColumnView *column, ColumnView *lists, str kind) except -1:
-    """Set a column to write lists as vectors; return False unless they are lists of numbers."""
+    """Set up a column to write lists as vectors; return False unless they are lists of numbers."""
     cdef ColumnView *items = &innermost(lists).children[0]
     if innermost(lists).kind != KIND_LIST or items.kind in (KIND_NONE, KIND_OTHER):
         return False

@@ -336,7 +336,7 @@ cdef char *put_large(
     WriteState *state, ColumnView *column, const char *text, Py_ssize_t n, const char *before,
     Py_ssize_t before_size, char *p,
 ) noexcept nogil:
-    """Write constant text, then a large value; don't copy a value in the batch's memory."""
+    """Write constant text, then a large value; a value in the batch's memory is not copied."""
     if n > state.out.most:
         state.fault = ARGUMENT_TOO_LARGE
         return NULL

@@ -17,7 +17,7 @@ from ..fields import Absent, Items, Pairs
 
 
 cdef class Steps(Columns):
-    """The commands to write for each row of columns with a schema.
+    """The commands to write for each row, compiled for the columns of a schema.
 
     Args:
         plan: the template.

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Write values of Arrow columns as text or, even if they are nested, as JSON."""
+"""Write values of Arrow columns as text, or as JSON (including nested values)."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
@@ -39,7 +39,7 @@ WRITERS[:] = [
 
 
 cdef int make_plain(ColumnView *column, str kind, bytes extension) except -1:
-    """Set a column to write booleans, strings, bytes, nulls, or numbers that are not decimals."""
+    """Set up a column to write booleans, strings, bytes, nulls, or numbers except decimals."""
     column.kind = KIND_NUMBER
     if kind == "n":
         column.text, column.kind = text_of_null, KIND_NULL
@@ -197,7 +197,7 @@ cdef const char *text_of_large_string(
 
 
 cdef const char *text_of_view(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return the string of a view: up to 12 bytes are in the view, a longer string in a buffer."""
+    """Return a view's string: up to 12 bytes are in the view, a longer string is in a buffer."""
     cdef const uint32_t *view = <const uint32_t *>column.values + 4 * (column.offset + i)
     cdef int64_t size = view[0]
     n[0] = size

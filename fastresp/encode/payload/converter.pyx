@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Convert stored values for servers that don't know their type."""
+"""Convert stored values for servers that don't accept them unchanged."""
 
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.string cimport memcpy
@@ -119,8 +119,8 @@ cdef class Converter:
     cdef bint can_pass(self, int kind, const char *data, Py_ssize_t size, bint check) except -1:
         """Return whether the target, if it knows the type, accepts these bytes.
 
-        If an entry's size is disputed (``is_disputed()``), Redis up to 8.2 and Valkey 8.1 crash
-        when they read such a listpack of Valkey 9.1, and Valkey 9.1 refuses their listpacks.
+        If Valkey 9.1 wrote a listpack with a disputed size (``is_disputed()``), Redis up to 8.2 and
+        Valkey 8.1 crash when they read it. Valkey 9.1 refuses such a listpack that they wrote.
         """
         cdef Elements elements = self.elements
         if form_of(kind) != LISTPACK and not check:
@@ -225,11 +225,11 @@ cdef int copy_nodes(Converter self, Cursor *c) except -1:
 cdef int put_entry_again(
     Converter self, const char *entry, Py_ssize_t size, Py_ssize_t text
 ) except -1:
-    """Copy a listpack's entry; adapt a disputed size to the target.
+    """Copy a listpack's entry; if its size is disputed, write the size as the target does.
 
     Args:
         entry, size: the entry.
-        text: the size of the entry's string.
+        text: the size of the string in the entry.
     """
     cdef char *p
     if not is_disputed(text):

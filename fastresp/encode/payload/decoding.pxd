@@ -65,7 +65,7 @@ cdef inline bint fail(Cursor *c, const char *fault) noexcept nogil:
 
 
 cdef inline bint read_length(Cursor *c, uint64_t *n, int *kind) noexcept nogil:
-    """Read a length; ``kind`` receives PLAIN_LENGTH or, without a length, a string's encoding."""
+    """Read a length, or a string's encoding; ``kind`` receives PLAIN_LENGTH or the encoding."""
     cdef uint8_t first
     cdef int bytes, at
     if c.p == c.end:
@@ -272,7 +272,7 @@ cdef inline bint open_packed(Packed *f, Form form, const char *p, Py_ssize_t siz
 
 
 cdef inline bint is_back_length(const char *p, uint64_t size, int bytes) noexcept nogil:
-    """Return whether p has ``size`` as put_back_length() writes it in this number of bytes."""
+    """Return whether p has ``size`` in ``bytes`` bytes, in the format of put_back_length()."""
     cdef int at
     for at in range(bytes):
         if <uint8_t>p[at] != ((size >> 7 * (bytes - 1 - at) & 127) | (128 if at else 0)):
@@ -433,7 +433,7 @@ cdef inline int end_packed(Packed *f) noexcept nogil:
 
 
 cdef inline int read_entry(Packed *f, Stored *s) noexcept nogil:
-    """Read the next entry of a compact form; return 1, 0 at the end, or -1 if it is damaged."""
+    """Read the next entry of a compact form; return 1, or 0 at the end, or -1 if damaged."""
     cdef bint sound = True
     if f.p == f.end:
         return end_packed(f)

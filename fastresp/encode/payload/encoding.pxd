@@ -291,7 +291,7 @@ cdef inline int put_footer(Buffer b, Py_ssize_t start, int version) except -1:
 
 
 cdef inline int put_refused(Buffer b, const Word *key) except -1:
-    """Write a RESTORE that every server refuses, with BUSYKEY if the key exists."""
+    """Write a RESTORE that every server refuses; the error is BUSYKEY if the key exists."""
     cdef char *p = make_room(b, key.size + 64)
     p = put_bulk(put_copy(p, b"*4\r\n$7\r\nRESTORE\r\n", 17), key.text, key.size)
     b.out.p = put_copy(p, b"$1\r\n0\r\n$0\r\n\r\n", 13)

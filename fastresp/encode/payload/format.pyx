@@ -76,9 +76,9 @@ cdef tuple number_of(version):
 
 
 def has_short_sizes(version, *, valkey):
-    """Return whether a server writes ``is_disputed()`` sizes in fewer bytes; None if unknown.
+    """Return whether a server writes disputed sizes in fewer bytes; None if unknown.
 
-    Measured with versions up to Redis 8.2 and Valkey 9.1.
+    See ``is_disputed()``. Measured with versions up to Redis 8.2 and Valkey 9.1.
 
     Args:
         version: the server's version, such as ``"7.0.15"``.

@@ -93,7 +93,7 @@ cdef inline bint pass_module(Cursor *c) noexcept nogil:
 
 
 cdef inline bint pass_score(Cursor *c) noexcept nogil:
-    """Move past a score as text; a size byte of 253 or more means NaN or an infinity."""
+    """Move past a score in text form; a size byte of 253 or more means NaN or an infinity."""
     cdef uint8_t size
     if c.p == c.end:
         return False

@@ -32,9 +32,9 @@ cdef enum:
 
 
 cdef class Restorer:
-    """Makes the rows of a copy: (key, expiry, payload), each for the target.
+    """Makes rows (key, expiry, payload) that create copies of keys on the target.
 
-    A value is unchanged, unless the target does not know the value's type.
+    A value is converted only if the target does not accept it unchanged.
 
     Args:
         rdb_version: the RDB version of the target; see ``format_of()``.
@@ -48,7 +48,7 @@ cdef class Restorer:
         version: the RDB version of the target.
         error: the SourceError of the key that follows the last row; None if there is no error.
         gone: the number of keys that no longer existed when they were read, or that have expired
-            since; RESTORE of an expired key would delete the key of the target.
+            since; RESTORE of an expired key would delete the target's key of this name.
         converted: the number of values that were converted for the target.
         expiries_dropped: the number of fields whose time to live was dropped.
     """

@@ -25,7 +25,7 @@ cdef struct LaneSize:
 
 
 cdef class SerializedChunk(MergedChunk):
-    """A chunk with one command per key, whose reply answers all original commands of the key."""
+    """A chunk with one command per key; one reply answers all original commands of a key."""
 
     @property
     def memory(self):
@@ -199,7 +199,7 @@ cdef class LaneSplitter:
 
 
 cdef int add_sizes(SerializedChunk chunk, const int *key_lanes, LaneSize *sizes) noexcept:
-    """Add up the replies, commands and bytes of each lane in ``sizes``."""
+    """Add the replies, commands and bytes of each lane to ``sizes``."""
     cdef Py_ssize_t i, start = 0, first = 0
     cdef LaneSize *size
     for i in range(len(chunk.ends)):

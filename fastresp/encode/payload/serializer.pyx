@@ -2,9 +2,10 @@
 """Turn the commands of each key into one RESTORE of the whole value, or into a file record.
 
 Commands of a key must be adjacent. A key is created whole or not at all, unless it exceeds a
-limit: then RESTORE creates the beginning of the key. If the server accepts it, merged commands add
-the remaining items; otherwise, another RESTORE has them. The chunk with the beginning is a fence:
-later commands wait for its reply.
+limit: then RESTORE creates the beginning of the key, and later commands wait for its reply: the
+chunk with this RESTORE is a fence. If the server accepts the RESTORE, merged commands add the
+remaining items. Otherwise, a new RESTORE creates the key from the remaining items; if the first was
+refused because the key exists, the new one is refused as well.
 """
 
 from libc.stdlib cimport free

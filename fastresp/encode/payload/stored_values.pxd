@@ -43,7 +43,7 @@ cdef enum:
 
 cdef extern from *:
     """
-    /* A listpack has room for fewer fields; with this limit, sums can't overflow. */
+    /* More fields than a listpack has room for, and few enough that sums can't overflow. */
     #define FASTRESP_STREAM_FIELDS (1LL << 32)
     """
     const int64_t MAX_FIELDS "FASTRESP_STREAM_FIELDS"
@@ -118,7 +118,7 @@ cdef inline bint end_stream_entry(StreamNode *n, Packed *f) noexcept nogil:
 cdef inline int open_stream_entry(
     StreamNode *n, Packed *f, uint64_t *ms, uint64_t *sequence
 ) noexcept nogil:
-    """Find the next entry that is not deleted; return 1, 0 at the end, or -1 if it is damaged."""
+    """Find the next entry that is not deleted; return 1, or 0 at the end, or -1 if damaged."""
     cdef int64_t flags = 0, ms_after = 0, sequence_after = 0
     while f.p != f.end:
         if not (

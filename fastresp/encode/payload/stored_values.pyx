@@ -144,7 +144,7 @@ cdef class Elements:
         return True
 
     cdef int next(self, Word *word) noexcept nogil:
-        """Read the next word; return 1, 0 at the end, or -1 with ``fault`` set."""
+        """Read the next word; return 1, or 0 at the end, or -1 with ``fault`` set."""
         cdef int found
         if self.next_word == self.words:
             found = self.next_item()
@@ -179,7 +179,7 @@ cdef class Elements:
                 return 0
 
     cdef int stop(self, const char *fault) noexcept nogil:
-        """Record a fault, or the cursor's fault for NULL, unless one is recorded; return -1."""
+        """Record ``fault`` (if NULL, the cursor's) unless there already is a fault; return -1."""
         if self.fault is NULL:
             self.fault = fault if fault is not NULL else self.cursor.fault
             if self.fault is NULL:
@@ -275,7 +275,7 @@ cdef class Elements:
         return 1
 
     cdef int read_score(self) noexcept nogil:
-        """Read a score as text; a size byte of 254 means infinity, and 255 negative infinity."""
+        """Read a score in text form; a size byte of 254 means infinity, 255 negative infinity."""
         cdef const char *p = self.cursor.p
         cdef Word *word = &self.item[1]
         cdef uint8_t size
@@ -406,7 +406,7 @@ def elements(int kind, const unsigned char[::1] data not None):
 
 
 def stream_nodes_end(int kind, const unsigned char[::1] data not None):
-    """Return the offset at which a stream's nodes end, and its metadata and groups begin.
+    """Return the offset where a stream's nodes end and its metadata and groups begin.
 
     Raises:
         SourceError: the value is damaged.

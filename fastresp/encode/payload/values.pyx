@@ -159,7 +159,7 @@ cdef int put_set(ValueWriter writer, Buffer b, Value *v, const Word *key) except
 
 
 cdef bint has_small_commands(ValueWriter writer, const Value *v) noexcept:
-    """Return whether no command that builds the set exceeds the server's limit of members.
+    """Return whether each command that builds the set stays within the server's limit of members.
 
     Source: setTypeCreate() and setTypeMaybeConvert() in t_set.c.
     """
