@@ -54,7 +54,7 @@ MIN_ROUTED_BYTES = 1 << 16
 # The maximum time for which commands are gathered before they are sent.
 GATHERED_S = 1.0
 # With a rate limit, a merged command has at most the commands that the limit allows in this many
-# seconds, since a merged command is sent as a whole.
+# seconds, because a merged command is sent as a whole.
 LIMITED_S = 0.01
 # Commands with several keys, used only after asking the server: it may lack MSETEX, and the user
 # may lack permission.
@@ -129,7 +129,7 @@ class Chunks:
         self._ran = array("q") if ran is None else ran
 
     def reach(self, markers: array[int]) -> None:
-        """Set the values of the markers, because all commands up to the current row have run."""
+        """Set the values of the markers, once all commands up to the current row have run."""
         if self._batcher is not None:
             self._batcher.reached = markers
 
@@ -184,7 +184,7 @@ class Chunks:
         self._cut()
 
     def unsent(self, made: int) -> list[Chunk]:
-        """After an exception, return the chunks after the first ``made`` commands of the load.
+        """After an exception, return the chunks that follow the load's first ``made`` commands.
 
         The chunks end at the first gap in the sequence of commands. A serialised key is omitted if
         the source may have more rows of this key.
@@ -218,7 +218,7 @@ class Chunks:
         self._ready.clear()
 
     def remap(self, lanes: list[int]) -> None:
-        """Set the lane of each slot; the caller must have taken all chunks for the old lanes."""
+        """Set the lane of each slot; call it only after taking all chunks for the old lanes."""
         for spreading in (self._router, self._splitter):
             if spreading is not None:
                 spreading.remap(lanes)
@@ -280,7 +280,7 @@ class Chunks:
 
     @property
     def refused(self) -> bool:
-        """Whether a row can't be sent, so that no later row is encoded."""
+        """Whether encoding has stopped at a row that can't be sent."""
         return self._router is not None and self._router.failing is not None
 
     def close(self) -> None:

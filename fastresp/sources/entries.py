@@ -60,7 +60,7 @@ class Entries:
         return self._note is not None
 
     def watch(self, row: EntryRow) -> None:
-        """Call the function of ``note()`` with a key that isn't loaded; its payload is a digest."""
+        """Call ``note()``'s function with a row that is not yielded; its payload is a digest."""
         if self._note is not None:
             self._note(row)
 
@@ -70,7 +70,7 @@ class Entries:
         return rows if self._note is None else map(self._note, rows)
 
     def _checked(self) -> Generator[list[EntryRow], None, None]:
-        """Yield lists of rows; after the last row before a bad key, raise the error of the key."""
+        """Yield lists of rows; before raising the error of a bad key, yield all earlier rows."""
         for rows in self._read():
             yield rows
             if self.restorer.error is not None:

@@ -197,7 +197,7 @@ class ReplicaStream:
         on_fork(self)
 
     def open(self, place: Place | None = None) -> None:
-        """Request the snapshot, wait until the source begins it, and start to receive.
+        """Request the snapshot, wait until the source begins to create it, and start to receive.
 
         Args:
             place: skip the snapshot, and receive the commands after this place.

@@ -169,7 +169,8 @@ def check_columns(
 ) -> None:
     """Refuse a table whose columns differ from the columns of the first table.
 
-    They are not cast to equal types: a cast could change values, such as integers to floats.
+    A column may have another type only if the first table's type represents all its values
+    unchanged, unlike a cast of integers to floats.
 
     Args:
         noun, number: the word for a table, and the table's number, for messages.

@@ -207,7 +207,7 @@ def _no_default(data: Any) -> str:
 
 
 def fewer_rows(count: int) -> CheckpointError:
-    """Return the error of a source that has fewer rows than were loaded before."""
+    """Return the error for a source that has fewer rows than were loaded before."""
     return CheckpointError(
         f"the source has fewer than {count:,} rows, which were loaded before: it is "
         "another source (use another name for another load)"
@@ -285,8 +285,8 @@ def _column_request(template: Template) -> ColumnRequest:
     fields = [part for part in parts if not isinstance(part, Row)]
     pairs = [field for field in fields if isinstance(field, Pairs)]
     names = [field.name for field in fields if field.name is not None and len(field.path) == 1]
-    # HDEL leaves out the fields that the same row's HSET names. The data may lack them, since HSET
-    # may set a field to a constant.
+    # HDEL leaves out the fields that the same row's HSET names. The data may lack them, because
+    # HSET may set a field to a constant.
     left_out = [each for field in pairs if not isinstance(field, Absent) for each in field.left_out]
     named = [each for each in fields + left_out if not isinstance(each, Pairs)]
     needs = [Need(each.path, isinstance(each, Items), each.convert or "") for each in named]

@@ -84,8 +84,8 @@ class State(NamedTuple):
 class InitialState:
     """The state of a path or a file object before it is read.
 
-    Only regular files, URLs and BytesIO objects are compared, and not if they are empty, as files
-    of /proc seem to be.
+    Only regular files, URLs and BytesIO objects are compared. Empty files are not compared, because
+    files of /proc seem to be empty.
     """
 
     def __init__(self, source: Any) -> None:

@@ -1,8 +1,9 @@
 # cython: language_level=3, cdivision=True, boundscheck=False, wraparound=False
 """Find the quotes and the lines of delimited text, by the rules of Arrow's parser.
 
-This is not a parser. A quote that opens a field by mistake swallows the rows up to the next quote.
-The only sign of the mistake is text after that closing quote, which Arrow's parser accepts.
+This is not a parser. A quote that opens a field by mistake swallows the rows up to the next quote,
+which closes the field. The only sign of the mistake is text after the closing quote; Arrow's parser
+accepts such text.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

@@ -37,8 +37,8 @@ __all__ = [
 ]  # fmt: skip
 
 BATCH_ROWS = 16384
-# The number of all lines is estimated from this many samples, since the length of lines may change
-# along the file.
+# The total number of lines is estimated from this many samples, because the length of lines may
+# change along the file.
 SAMPLES = 32
 SAMPLE_BYTES = 1 << 16
 

@@ -59,10 +59,10 @@ class StopEvent(threading.Event):
         self.block_ends: list[int] = []
 
     def position(self, batch: int) -> int | None:
-        """Return how many bytes of the file had been read at the end of a batch, which is a block.
+        """Return how many bytes of the file had been read at the end of a batch.
 
-        If Arrow does not read ahead, return the number of all bytes read. None if no input has read
-        the file.
+        Each batch is one block. If Arrow does not read ahead, return the number of all bytes read;
+        if no input has read the file, return None.
         """
         if self.first is None:
             return None
@@ -237,7 +237,7 @@ class ArrowFile:
     def __init__(self, file: Input, borrowed: BorrowedObjects | None) -> None:
         self._file = file
         self._borrowed = borrowed
-        # A SimpleQueue, since any code may release an object, which calls put().
+        # A SimpleQueue, because any code may release an object, which calls put().
         self._free_blocks: SimpleQueue[object] = SimpleQueue()
         for _ in range(AHEAD_BLOCKS):
             self._free_blocks.put(None)
@@ -295,9 +295,9 @@ def name_of(file: Any) -> str:
 
 
 def _opened(path: str, flags: int) -> int:
-    """Open a file; don't wait for the writer of a named pipe, since poll() waits later.
+    """Open a file. On Linux, don't wait for the writer of a named pipe: poll() does that later.
 
-    Without a writer, poll() reports nothing on Linux; other systems may report the end of the file.
+    On other systems, poll() may report the end of the file if there is no writer yet.
     """
     if sys.platform == "linux" and stat.S_ISFIFO(os.stat(path).st_mode):
         flags |= os.O_NONBLOCK
@@ -320,7 +320,9 @@ def start_of(source: Any) -> int | None:
 
 @contextmanager
 def from_start(source: Any, start: int | None) -> Iterator[int]:
-    """Move a file object to ``start``, and back when the context ends; None: do nothing.
+    """Move a file object to ``start``, and back when the context ends.
+
+    If ``start`` is None, do nothing.
 
     Yields:
         The number of line ends before ``start``.

@@ -131,7 +131,7 @@ def _parsed_schema(lines: bytes) -> pa.Schema:
 
 
 def _only(schema: pa.Schema, request: ColumnRequest | None) -> bool:
-    """Return whether a load wants exactly a schema's columns, so that others can be ignored.
+    """Return whether a load wants exactly a schema's columns; if so, ignore all other columns.
 
     Return False if a column has objects, because all of their fields must be read.
     """
@@ -268,8 +268,8 @@ def fit_to_placeholder(array: pa.Array, need: Need, objects: Objects) -> pa.Arra
     Args:
         array: a column of a block of rows, as Arrow has parsed it.
         need: the placeholder.
-        objects: for ``{*name}``, returns the objects as maps; None to keep structs, since another
-            placeholder reads fields of them.
+        objects: for ``{*name}``, returns the objects as maps; None to keep structs, because
+            another placeholder reads their fields.
 
     Raises:
         SourceError: a value of the block does not fit the placeholder.

@@ -75,7 +75,7 @@ FIELDS = pa.field(
 )
 # ``{*name}`` is read as maps if the lines in this many bytes have only objects and nulls.
 LOOK_BYTES = 1 << 12
-# Maximum rows times columns of a batch, since even a null takes 4 bytes.
+# Maximum rows times columns of a batch, because even a null takes 4 bytes.
 MAX_CELLS = 1 << 18
 # Maximum number of names that are kept for an error.
 MAX_KNOWN = 100
@@ -270,11 +270,11 @@ def _fields(split: Split, first: int, last: int, left_out: list[int]) -> pa.Arra
 def _all_maps(split: Split, need: Need) -> pa.Array | None:
     """Return the values of ``{*name}`` as maps, if all values are objects or nulls.
 
-    Return None if the first ``LOOK_BYTES`` of a longer block have a value of another kind, or if
-    the block has such values but no objects.
+    Return None if a longer block has a value of another kind in its first ``LOOK_BYTES``, or if
+    all values of the block, except nulls, are of other kinds.
 
     Raises:
-        SourceError: the block has objects and values of other kinds.
+        SourceError: otherwise, if the block has objects and values of other kinds.
     """
     lines = split.nested_lines()
     for some in (lines[: lines.find(b"\n", LOOK_BYTES) + 1], lines):

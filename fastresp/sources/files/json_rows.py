@@ -110,7 +110,7 @@ class Rows(ABC):
 
 
 def next_block(blocks: Iterator[bytes], rows: int) -> bytes | None:
-    """Return the next block; None at the end. Errors name ``rows``, the block's first row."""
+    """Return the next block; None at the end. Errors name its first row, ``rows``."""
     try:
         return next(blocks, None)
     except SourceError as error:

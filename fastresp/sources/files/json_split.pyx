@@ -317,7 +317,7 @@ cdef class Split:
         return self.read_value(t, i, start)
 
     cdef Fault read_name(self, Text *t, Py_ssize_t *i) noexcept nogil:
-        """Read a key, and find its column: 0 if the key is left out."""
+        """Read a key, and set ``i`` to its column number; 0 if the key has no column."""
         cdef const char *name
         cdef Py_ssize_t size
         cdef Fault fault
@@ -404,7 +404,7 @@ cdef class Split:
     # The table of columns.
 
     cdef Py_ssize_t find_column(self, const char *name, Py_ssize_t size) noexcept nogil:
-        """Find or add the column of a name; 0 if it is left out, a negated Fault on failure."""
+        """Return the column number of a name, which may be new; 0 for none; a negated Fault."""
         cdef uint64_t hash = hashed(name, size)
         cdef Py_ssize_t i, slot = hash & (self.n_slots - 1)
         cdef Column *column

@@ -94,7 +94,11 @@ def _starts(path: str, rows: Sequence[int], stopped: StopEvent) -> list[int]:
 
 
 def _start(path: str, offset: int, command: int) -> int:
-    """Return how many bytes after ``offset`` a command begins; ``command`` is its index there."""
+    """Return how many bytes after ``offset`` a command begins.
+
+    Args:
+        command: the index of the command, counted from the command at ``offset``.
+    """
     splitter = CommandSplitter(limit=command + 1, only_look=True)
     with open(path, "rb") as file:
         file.seek(offset)

@@ -37,9 +37,9 @@ class Partitions:
     """The columns that folders with names such as ``day=2024-01-01`` add to a file, as text.
 
     Folders directly above the file are used, up to the first folder whose name is not of this form:
-    folders further up, such as ``/data/user=bob/project``, are not part of the data. In a
-    pattern, folders of other names at or below the topmost folder with a wildcard are skipped
-    instead.
+    folders further up, such as ``/data/user=bob/project``, are not part of the data. At or below
+    the pattern's topmost folder with a wildcard, other names are ignored, and folders further up
+    are still used.
 
     If the file has a column of the same name, the values of that column are used, and must be
     equal to the folder's value.

@@ -182,8 +182,8 @@ def columns_of_all(files: Sequence[str]) -> pa.Schema:
 def in_zones(result: pa.Schema, sources: Sequence[pa.Schema]) -> pa.Schema:
     """Return the columns of a query's result with the time zones of the sources.
 
-    DuckDB stores timestamps without their zone. A column gets the zone of the source columns of its
-    name, if their zones are equal.
+    DuckDB stores timestamps without their zone. A column gets the zone of the source columns with
+    the same name, if all of these have the same zone.
     """
     kinds: dict[str, set[pa.DataType]] = {}
     for source in sources:

@@ -86,7 +86,7 @@ def type_of(int kind):
 
 
 cdef uint64_t kinds_of(type) except? 0:
-    """Return a bit mask of the RDB types of a type from TYPES; all bits for None."""
+    """Return the RDB types of ``type``, which is in TYPES, as a bit mask; all bits for None."""
     cdef uint64_t kinds = 0
     cdef int kind
     if type is None:
@@ -434,7 +434,7 @@ cdef class RdbReader:
 
 
 cdef bint read_attributes(Cursor *c, Entry *entry) noexcept nogil:
-    """Read the attributes of a key, and then the type of its value, which may be an opcode."""
+    """Read the attributes of a key, and the byte after them: a value's type, or an opcode."""
     cdef int32_t seconds
     cdef uint64_t idle
     entry.expires = -1

@@ -125,7 +125,7 @@ cdef inline bint same(const Word *one, const Word *other) noexcept nogil:
 
 
 cdef object damaged(RdbReader reader, error):
-    """Return the error of a value that is damaged inside."""
+    """Return the error for a value whose contents are damaged."""
     return error if isinstance(error, MemoryError) else reader.damaged(str(error))
 
 

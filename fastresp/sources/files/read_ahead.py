@@ -35,7 +35,7 @@ class SourcePass:
         rows_read: number of rows read so far.
         first_row: index of the first row in the batches; earlier rows are left out.
         schemas: the name and the columns of each file whose columns are known before it is read.
-        unknown: by column name, why columns can't be sent.
+        unknown: the names of the columns that can't be sent, each with the reason.
     """
 
     rows_read = first_row = 0
@@ -89,7 +89,7 @@ class SourcePass:
 class ReadAhead:
     """Reads batches in a separate thread, so that reading continues while the consumer works.
 
-    The thread also opens the source, since Ctrl-C can't end a wait inside Arrow.
+    The thread also opens the source, because Ctrl-C can't end a wait inside Arrow.
 
     Args:
         source_pass: yields the batches.

@@ -187,10 +187,10 @@ def read(
     need one type for each column; types are refused if no common type can represent all values.
 
     Folders such as ``day=2024-01-01`` are columns of their files, as text: the folders directly
-    above a file, up to the first folder whose name is not of this form. In a pattern, folders of
-    other names at or below the topmost folder with a wildcard are skipped instead. If the file has
-    a column of the same name, that column is used, and must have the folder's value. Two folders
-    may name the same column only with the same value.
+    above a file, up to the first folder whose name is not of this form. At or below the pattern's
+    topmost folder with a wildcard, other names are ignored, and folders further up are still used.
+    If the file has a column of the same name, that column is used, and must have the folder's
+    value. Two folders may name the same column only with the same value.
 
     Returns:
         A Table of columns, or a RespFile of commands.

@@ -166,8 +166,8 @@ class ColumnRequest:
         document: whether the template needs the whole row as JSON.
         named: the names of all columns in placeholders.
         needs: the nested values that the template needs: vectors, fields or items of columns.
-        keys: the text of each placeholder with a path, such as ``a.b``, since a column may have
-            this name.
+        keys: the text of each placeholder with a path, such as ``a.b``, because a column may
+            have this name.
         pairs: whether the template needs all other fields of a row as field-value pairs.
         positions: the number of leading columns needed for placeholders with a position.
     """
@@ -191,7 +191,7 @@ class ColumnRequest:
 
     @property
     def listed(self) -> dict[str, Need]:
-        """The Need of each column of which the template needs only the items, by column name."""
+        """By column name, the Need of each column whose items are all that the template needs."""
         other = {need.path[0] for need in self.needs if not need.items or need.path[1:]}
         return {need.path[0]: need for need in self.needs if need.path[0] not in other}
 

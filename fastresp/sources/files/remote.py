@@ -68,7 +68,7 @@ class RemotePath(str):
     def identity(self) -> str:
         """An identifier of the file: the URL without secrets, and a digest of its query.
 
-        The digest is left out if the query has a signature, since signatures change.
+        The digest is left out if the query has a signature, because signatures change.
         """
         parts = urlsplit(self.url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
@@ -228,7 +228,7 @@ class RemoteFile:
     Attributes:
         name: the URL without secrets.
         total: the size of a file that is read as a stream; None if it is unknown, or if the file
-            is seekable, since ``Input`` then finds the size itself.
+            is seekable: then ``Input`` finds the size itself.
     """
 
     def __init__(self, path: RemotePath, file: Any, total: int | None, *, seekable: bool) -> None:

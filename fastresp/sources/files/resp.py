@@ -79,9 +79,9 @@ class CommandSource:
 class RespFile(CommandSource):
     """A RESP file to load unchanged: a source for ``mass_insert``, without a template.
 
-    Each command is a row of the load. The whole file is checked before anything is sent. A source
-    that can't be read twice, such as a pipe, is checked while it is sent, so the commands before an
-    error are sent.
+    Each command is a row of the load. The whole file is checked before anything is sent. But a
+    source that can't be read twice, such as a pipe, is checked while it is sent, so the commands
+    before an error are sent.
 
     Args:
         source: a path, or a file object open for reading bytes.

@@ -52,7 +52,11 @@ def one_schema(
 
 
 def same_schema(wanted: tuple[str, pa.Schema], found: tuple[str, pa.Schema]) -> pa.Schema:
-    """Return the columns of ``wanted``; raise SourceError if they can't hold ``found``'s values."""
+    """Return the columns of ``wanted``, if their types represent all values of ``found``.
+
+    Raises:
+        SourceError: a type does not represent all values.
+    """
     for field, wider in zip(wanted[1], one_schema((wanted, found)), strict=True):
         if wider.type != field.type:
             other = found[1].field(field.name).type
@@ -116,7 +120,10 @@ def cast(batch: Any, schema: pa.Schema) -> Any:
 
 
 def cast_column(column: Any, kind: pa.DataType) -> Any:
-    """Cast a column if its type differs: pyarrow's cast can damage nested columns of a slice."""
+    """Cast a column, but only if its type differs.
+
+    pyarrow's cast can damage nested columns of a slice.
+    """
     return column if column.type == kind else column.cast(kind)
 
 

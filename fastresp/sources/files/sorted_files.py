@@ -16,10 +16,10 @@ from .schemas import as_bytes, cast_column
 
 __all__ = ["SortedFiles"]
 
-# Memory for this many rows is added to the limit for narrow rows, since DuckDB keeps rows in memory
-# while it merges sorted parts. Measured with 300,000 to 1,200,000 rows: for rows of 750 bytes,
-# 128 MB fail and 240 MB work; for 1,500 bytes, 192 MB fail and 256 MB work; for 3,000 bytes, 256 MB
-# fail and 512 MB work.
+# Memory for this many rows is added to the limit for narrow rows, because DuckDB keeps rows in
+# memory while it merges sorted parts. Measured with 300,000 to 1,200,000 rows: for rows of 750
+# bytes, 128 MB fail and 240 MB work; for 1,500 bytes, 192 MB fail and 256 MB work; for 3,000 bytes,
+# 256 MB fail and 512 MB work.
 MERGED_ROWS = 150_000
 NARROW_BYTES = 128_000_000
 # The maximum memory limit: otherwise a few huge rows would raise the limit without bound.
@@ -137,7 +137,7 @@ def _decoded_field(field: pa.Field) -> pa.Field:
 def _duckdb_type(field: pa.Field) -> pa.DataType:
     """Return a type that DuckDB stores unchanged, with the same order and memory layout.
 
-    Text becomes bytes, since it need not be UTF-8. Times and durations become integers: DuckDB
+    Text becomes bytes, because it need not be UTF-8. Times and durations become integers: DuckDB
     truncates some times to microseconds, and can't sort durations.
     """
     kind = field.type

@@ -148,7 +148,7 @@ class Table:
     def line_numbers(self, rows: Iterable[int], stopped: StopEvent) -> dict[int, int]:
         """Return for each row the number of its line in its file, counted from 1.
 
-        The current read is stopped first, since it may use the same file object. Rows whose
+        The current read is stopped first: it may use the same file object. Rows whose
         line is unknown are left out: rows of queries, sorted rows, and rows of Parquet, Arrow and
         RDB files, of pipes, of URLs, of file objects other than regular files and BytesIO, and of
         files that have changed.
