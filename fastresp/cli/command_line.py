@@ -162,7 +162,7 @@ class Command(click.Command):
             raise click.UsageError(message, ctx) from None
 
     def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write nothing, since format_options() lists the arguments. click calls it since 8.5."""
+        """Write nothing: format_options() lists the arguments. Called by click 8.5 and later."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], OPTIONS: []}

@@ -269,7 +269,7 @@ def _use_cells(use: Use | None) -> list[str]:
 
 
 def _exceptions(found: Diagnosis, watched: bool) -> dict[str, list[str]]:
-    """Return messages about what could not be read or measured, and the nodes of each."""
+    """Return messages about what could not be read or measured, each with the affected nodes."""
     exceptions: dict[str, list[str]] = {}
     for place, node in found.nodes.items():
         measured = node.measured

@@ -1,6 +1,6 @@
 """End a command: with a report, an error message or JSON, and an exit code.
 
-Error messages name Python arguments; here they name the options of the command line.
+The library's error messages name Python arguments; these are replaced by options.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Exit codes, lines on stderr, and signals: Ctrl-C and SIGTERM.
 
 Before a command starts, a signal ends the process immediately, since libraries would swallow or
-replace a KeyboardInterrupt. While it runs, the first signal stops it in order, and a second signal
-ends the wait for replies. A third signal, or any signal while the report is printed, ends the
-process.
+replace a KeyboardInterrupt. While a command runs, the first signal stops it in order, and a second
+signal ends the wait for replies. A third signal, or any signal while the report is printed, ends
+the process.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def end_at_once() -> None:
 
 @contextmanager
 def end_in_order() -> Iterator[None]:
-    """On a signal in the block, raise KeyboardInterrupt; on a later signal, exit immediately."""
+    """Raise KeyboardInterrupt for signals in the block; exit immediately for signals after it."""
     ours = [number for number in SIGNALS if signal.getsignal(number) is _end]
     for number in ours:
         signal.signal(number, _raise)

@@ -84,7 +84,7 @@ def _facts(summary: SnapshotSummary) -> Iterator[tuple[str, str]]:
 
 
 def _sections(summary: SnapshotSummary) -> Iterator[tuple[str, Mapping[str, Tally]]]:
-    """Yield the titles of the tables, and their rows: the rows with the most bytes first."""
+    """Yield the title and the rows of each table; except for expiry, the largest rows first."""
     yield "Types", _ordered(summary.types)
     if len(summary.databases) > 1:
         yield "Databases", _ordered(summary.databases)

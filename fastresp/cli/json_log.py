@@ -49,7 +49,7 @@ class JsonLog(Feature):
         self._last = 0.0  # when the last call logged something
 
     def of(self, data: Any, server: str | None, **facts: Any) -> Self:
-        """Set the source of the load, and ``facts`` to log at the start; return this log."""
+        """Set the source of the load, and the facts that the start event logs; return this log."""
         self._data = data
         self._total = known_rows(data)
         server = str(Server(server, Requirements(nodes=True)))

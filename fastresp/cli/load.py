@@ -150,7 +150,7 @@ def run(
         values: the options, by name.
         reopen: opens the source a second time, for the verification; None if this is impossible.
         confirms: whether to ask for confirmation before commands that delete data. False for
-            commands from standard input, since a pipe can't be searched for them before the load.
+            commands from standard input, because a pipe can't be searched before the load.
     """
     flags = LoadFlags(**fields_of(LoadFlags, values))
     with json_log(flags.log == "json") as log, ending(as_json=flags.as_json, log=log) as end:
@@ -247,7 +247,8 @@ def deletes(data: Any, template: Template | None, server: str | None, timeout: f
     """Describe the commands that need a confirmation because they may delete data.
 
     Returns:
-        The description; empty if there are no such commands, or if the data can be read only once.
+        The description; empty if there are no such commands, or if the data is RESP that can be
+        read only once.
     """
     names = command_names(data, template)
     if names is None and isinstance(data, RespFile):

@@ -134,7 +134,7 @@ retry_in_doubt = error_option(
 
 
 def durability(text: str) -> str | int:
-    """Parse the value of ``--durable``: a number of replicas, or a name, which is not checked."""
+    """Parse the value of ``--durable``: a number of replicas, or a name, not checked here."""
     return int(text) if text.isdecimal() else text
 
 

@@ -47,7 +47,7 @@ class SourceOptions:
 
 
 def fields_of(kind: type[Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Remove the options that are fields of a dataclass from ``values``; return these options."""
+    """Move the options that are fields of the dataclass ``kind`` from ``values`` to a new dict."""
     names = [each.name for each in fields(kind)]
     return {name: values.pop(name) for name in names if name in values}
 

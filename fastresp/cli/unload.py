@@ -245,8 +245,8 @@ def _output(output: Path | None, named: Path | None) -> Path | None:
     """Return the output file: the value of ``-o``, or the second argument.
 
     Raises:
-        ValueError: the argument may be an existing file that the shell substituted for an unquoted
-            pattern; it must not be overwritten.
+        ValueError: both are given, or the argument has a different extension: it may be a file that
+            the shell substituted for an unquoted pattern, and must not be overwritten.
     """
     if named is None:
         return output
@@ -319,12 +319,13 @@ def _opened(path: Path | None) -> Iterator[IO[bytes]]:
 def _open_writer(
     file: IO[bytes], kind: str, schema: pa.Schema, first: pa.RecordBatch
 ) -> Iterator[Callable[[pa.RecordBatch], object]]:
-    """Yield a function that writes a batch with this schema; complete the file after the block.
+    """Yield a function that writes one batch; complete the file after the block.
 
     In CSV, every value is in quotes: an empty string is ``""``, and a null is empty.
 
     Args:
         kind: ``"csv"``, ``"jsonl"`` or ``"parquet"``.
+        schema: the schema of all batches.
         first: the first batch.
     """
     if kind == "jsonl":
@@ -361,7 +362,7 @@ def _open_writer(
 
 
 def _texts(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with strings for bytes and times; Arrow does not check for UTF-8."""
+    """Replace bytes and times in a schema by strings, which may then hold invalid UTF-8."""
     import pyarrow as pa
 
     kinds = {pa.binary(): pa.string(), pa.large_binary(): pa.large_string()}

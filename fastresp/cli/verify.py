@@ -106,7 +106,7 @@ def difference_target(path: Path | None, *, as_json: bool) -> DifferenceTarget:
     """Return the argument ``differences=`` for the value of ``--differences``.
 
     Raises:
-        ValueError: standard output is already used by ``--json``.
+        ValueError: both the differences and the JSON would be written to standard output.
     """
     if path != STDOUT:
         return path

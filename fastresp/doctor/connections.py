@@ -234,7 +234,7 @@ def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
 
     Also return "" if ``server`` already uses a unix socket. If ``server`` is behind a tunnel, a
     different server may own this path. So the password is sent only if the listening process has
-    the ID that ``server`` reports.
+    the process ID that ``server`` reports.
     """
     if not path or "path" in server.settings:
         return ""
@@ -250,7 +250,7 @@ def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
 
 
 def _listener(path: str) -> str:
-    """Return the ID of the process that listens on a unix socket; empty if unknown.
+    """Return the ID of the process that listens on a unix socket, as text; empty if unknown.
 
     Raises:
         OSError: no process listens on the path.

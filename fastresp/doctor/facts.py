@@ -314,7 +314,7 @@ def _cores(pid: int | None) -> int | None:
 
 
 def _time_wait(raw: socket.socket) -> int:
-    """Count connections to the same address and port in TIME_WAIT, which lasts 1 minute."""
+    """Count connections in TIME_WAIT to the same address and port; TIME_WAIT lasts 1 minute."""
     if raw.family == socket.AF_UNIX:
         return 0
     peer = raw.getpeername()

@@ -49,7 +49,7 @@ class Verdict:
 
 
 def in_order(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Sort verdicts: first problems of unknown gain, then by falling gain, with notes last."""
+    """Sort verdicts: problems of unknown gain first, then by falling gain, notes last."""
     return sorted(verdicts, key=_place)
 
 
@@ -80,5 +80,5 @@ Rule: TypeAlias = Callable[[Findings], Verdict | None]
 
 
 def gain_of(rate: float | None, other: float | None) -> float | None:
-    """Return ``rate`` divided by ``other``; None if one of them was not measured."""
+    """Return ``rate`` divided by ``other``; None if either was not measured, or is 0."""
     return rate / other if rate and other else None

@@ -151,7 +151,7 @@ def evicted(found: Findings) -> Verdict | None:
 
 
 def swap(found: Findings) -> Verdict | None:
-    """Check whether server memory is in swap: the kernel reports this, or INFO suggests it."""
+    """Check whether server memory is in swap, as the kernel reports or INFO suggests."""
     facts = found.facts
     advice = (
         "Free memory on the server's machine, or lower maxmemory below its RAM: reading a page "
@@ -287,7 +287,10 @@ def replica_nagle(found: Findings) -> Verdict | None:
 
 
 def replica(found: Findings) -> Verdict | None:
-    """Check for a replica; a note if it was only watched, and is connected to its primary."""
+    """Check whether the server is a replica.
+
+    This is only a note if the server was only watched, and is connected to its primary.
+    """
     facts, watched = found.facts, found.measured is None
     if not facts.replica:
         return None

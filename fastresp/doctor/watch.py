@@ -209,10 +209,10 @@ def _silence(reader: StateReader) -> float:
 
 
 def _round_trip(reader: StateReader) -> float:
-    """Return the median round trip of a PING in seconds, even if the server refuses PING.
+    """Return the median round trip of a PING in seconds; an error reply counts as a reply.
 
-    Each PING follows a pause, so that the result also covers a client's own work per command, which
-    a pipeline saves as well. Without pauses, a PING took 12-35 us, but a client needed 55 us per
+    A pipeline saves round trips and also the client's own work per command. To cover both, there is
+    a pause before each PING. Without pauses, a PING took 12-35 us, but a client needed 55 us per
     command.
     """
     known, taken = dict(reader.unread), list[float]()

@@ -230,10 +230,11 @@ def _check_state(info: dict[str, str], address: str, *, reading: bool) -> None:
 
 
 def replica_advice(info: dict[str, str]) -> str:
-    """Return what to do about a replica with these fields of INFO.
+    """Return what to do about a replica, from its fields of INFO.
 
-    If a load by replication was killed, the server is still a replica of a port on which no process
-    listens. While such a load runs, the port is also closed, but the server receives data.
+    After a load by replication was killed, the server remains a replica of a port on which no
+    process listens. While such a load runs, no process listens on the port either, but INFO shows
+    that the server is connected or receives data.
     """
     host, port = info.get("master_host"), info.get("master_port")
     if primary_down(info):
@@ -245,7 +246,7 @@ def replica_advice(info: dict[str, str]) -> str:
 
 
 def primary_down(info: Mapping[str, str]) -> bool:
-    """Return whether INFO is from a replica, and the replica's primary can't be reached."""
+    """Return whether INFO is from a replica whose primary can't be reached."""
     host, port = info.get("master_host"), info.get("master_port")
     down = info.get("master_link_status") == "down" and info.get("master_sync_in_progress") == "0"
     return bool(down and host and port and not _listens(host, port))
@@ -284,7 +285,7 @@ def _rejected(rejection: Rejection, address: str) -> FastrespError:
 
 
 def _settings(reply: Any) -> dict[str, int]:
-    """Return the settings in a reply to CONFIG GET whose values are numbers."""
+    """Return the integer settings in a reply to CONFIG GET."""
     found: dict[str, int] = {}
     for name, value in fields_of(reply).items():
         with suppress(TypeError, ValueError):

@@ -128,7 +128,7 @@ class ClusterView:
             self.pause_after(began, min_pause)
 
     def pause_after(self, began: float, min_pause: float = LOOK_S) -> float:
-        """Set and return ``look_at``, the time of the next look: later if the last one was slow."""
+        """Set and return ``look_at``, the earliest time of the next look; a slow look delays it."""
         now = time.monotonic()
         self.look_at = now + min(max(min_pause, PAUSE_FACTOR * (now - began)), MAX_PAUSE_S)
         return self.look_at

@@ -1,4 +1,4 @@
-"""File descriptors: wait for them, and explain errors from running out of them."""
+"""File descriptors: wait until they are ready, and explain errors if none is free."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def is_patched() -> bool:
 
 
 def new_poll() -> Any:
-    """Return a poll object, or a substitute over select() where poll() does not exist."""
+    """Return a poll object; where poll() does not exist, a substitute based on select()."""
     poll = getattr(select, "poll", None)
     return SelectPoll() if poll is None else poll()
 
 
 class SelectPoll:
-    """The methods of ``select.poll()`` that we use, over ``select.select()``."""
+    """The methods of ``select.poll()`` that we use, implemented with ``select.select()``."""
 
     def __init__(self) -> None:
         self._events: dict[int, int] = {}

@@ -191,7 +191,7 @@ class Replicate:
     loaded completely or stays empty. The commands must be as for ``dump(format="rdb")``.
 
     Attributes:
-        listen: the address of this machine to which the server connects, such as
+        listen: the address on which this process listens for the server, such as
             ``"10.0.0.5"`` or ``"10.0.0.5:7000"``; None for the local address of this
             machine's connection to the server. Without a port, the system chooses one.
         announce: the address that the server connects to, if it differs from ``listen``, for
@@ -425,7 +425,7 @@ class Options:
             raise ValueError(Message(text, Hint("transport", "socket")))
 
     def _beyond_redis_cli(self) -> str:
-        """Return a requested feature that redis-cli lacks; "" if redis-cli has all of them."""
+        """Return a requested feature that redis-cli lacks; "" if it lacks none."""
         if self.on_error == "stop" or self.max_errors is not None or self.rejects is not None:
             return "tell which command an error belongs to"
         if self.connections > 1:

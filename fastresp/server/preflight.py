@@ -81,7 +81,7 @@ class Requirements:
 
     @classmethod
     def of(cls, template: Template | None, **needs: Any) -> Self:
-        """Return Requirements: the commands and scripts of a template, and the fields ``needs``."""
+        """Return Requirements with a template's commands and scripts, and the fields ``needs``."""
         scripts = {} if template is None else template.scripts
         return cls(commands=tuple(sample_commands(template)), scripts=scripts, **needs)
 

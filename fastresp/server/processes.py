@@ -89,8 +89,8 @@ class Processes:
     def forget_others(self, nodes: Iterable[Address]) -> None:
         """Forget all nodes except these primaries.
 
-        A node that is promoted later received its data as a replica, so its earlier process does
-        not matter.
+        If another node becomes a primary later, it has received its data as a replica, so its
+        earlier process does not matter.
         """
         self._known = {node: self._known[node] for node in nodes if node in self._known}
 
@@ -116,8 +116,9 @@ def may_lack_data(before: Process, now: Process, seconds: float) -> bool:
 
     An append-only file counts as complete. With "appendfsync everysec", up to two seconds may be
     missing if the machine failed or an fsync was running, but INFO does not show this. A replica
-    that took over the address has the data. It is recognised by a replication ID of the earlier
-    process, and because it was already running ``seconds`` ago, when that process answered.
+    that took over the address has the data. A replica is assumed if the new process shares a
+    replication ID with the earlier process, and was already running ``seconds`` ago, when the
+    earlier process last answered.
     """
     if now.run_id == before.run_id:
         return False

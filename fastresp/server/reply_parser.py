@@ -137,7 +137,7 @@ def fields_of(reply: Any) -> dict[bytes, Any]:
 def parse_info(reply: Any) -> dict[str, str]:
     """Return the fields of a reply to INFO; empty for any other reply.
 
-    The names in the lines of modules become an additional field, ``modules``.
+    An additional field, ``modules``, has the names of all modules.
     """
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
     if not isinstance(text, str):
@@ -148,9 +148,10 @@ def parse_info(reply: Any) -> dict[str, str]:
 
 
 def stats_of(info: Mapping[str, str], prefix: str) -> dict[str, dict[str, str]]:
-    """Return the statistics in fields of INFO such as ``cmdstat_get:calls=1,usec=2``, by name.
+    """Parse all fields of INFO with a prefix, such as ``cmdstat_get:calls=1,usec=2``.
 
-    ``prefix`` is the start of the fields' names, which is removed from them.
+    Returns:
+        The statistics of each field, by the field's name without the prefix.
     """
     return {
         name.removeprefix(prefix): dict(part.partition("=")[::2] for part in value.split(","))

@@ -204,8 +204,9 @@ class Server:
         """Check whether the server can accept a load, before anything is sent.
 
         Args:
-            timeout: seconds to wait, for all replies together and for each. All replies get at
-                least 5 seconds; each reply gets at most 5.
+            timeout: seconds to wait. All replies together get at least 5 s, even if ``timeout`` is
+                shorter; each reply gets at most 5 s, even if ``timeout`` is longer.
+                With None, these limits are 30 s and 5 s.
 
         Raises:
             TransportError: the server can't be reached or used; the message includes its error.

@@ -85,7 +85,7 @@ class Client:
     Attributes:
         name: ``redis-cli`` or ``valkey-cli``.
         version: the version, such as ``7.0.15``; empty if unknown.
-        from_wheel: whether the program is from a wheel, since PATH has no such program.
+        from_wheel: whether the program is from a wheel, which is used only if none is on PATH.
     """
 
     name: str
@@ -187,7 +187,7 @@ class Workbench:
 
     Attributes:
         url: the server's unix socket, or its TCP port.
-        cli: the plain redis-cli; None if it is neither installed nor needed.
+        cli: the plain redis-cli; None if it is optional and not installed.
     """
 
     def __init__(
@@ -421,7 +421,7 @@ AS_LISTED: dict[str, Generator] = {
 
 
 def chunks(generate: Callable[[Any], Any], commands: Iterable[Any]) -> Iterator[bytes]:
-    """Join the RESP of a generator into chunks of about 1 MiB.
+    """Encode commands with ``generate``, and join their RESP into chunks of about 1 MiB.
 
     The size of the previous chunk determines the number of commands in the next chunk. Adding up
     bytes instead would take 30 ns per command.
