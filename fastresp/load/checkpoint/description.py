@@ -77,9 +77,9 @@ class StoredProgress:
 
     @property
     def seen_now(self) -> int:
-        """The number of leading rows whose replies a resumed load need not count again.
+        """The number of leading rows whose replies a resumed load does not count again.
 
-        This is ``seen``, or ``rows`` if a server has lost rows.
+        This is ``seen``; or ``rows`` if a server has lost rows, which are then loaded again.
         """
         return self.rows if max(self.ran) < self.seen else self.seen
 

@@ -179,7 +179,7 @@ class CheckpointFeature(Feature):
             yield from self._record()
 
     def idle(self, load: Load) -> Steps[None]:
-        """At intervals, renew the lease and, with one connection, store the row."""
+        """At intervals, renew the lease; if the load has one connection, also store the row."""
         if self._checkpoint is None or self._finished:
             return
         alone = self._one_lane
@@ -275,7 +275,7 @@ class CheckpointFeature(Feature):
 
     @property
     def _seen(self) -> int | None:
-        """At the end of a load, how many leading rows were answered; None if unknown."""
+        """How many leading rows were answered when the load ended; None if unknown."""
         if self._transport is None or self._transport.lanes is None:
             return None
         if self._one_lane:

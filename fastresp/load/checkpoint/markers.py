@@ -129,9 +129,9 @@ ROWS = re.compile(rb"(?:[0-9a-f]{%d}:)?([0-9]{1,18})" % (2 * FENCE_BYTES))
 
 
 def may_fence(links: Links, names: Iterable[str]) -> bool:
-    """Return whether scripts are needed, for lack of permission for CLIENT KILL, and can be used.
+    """Return whether the user lacks permission for CLIENT KILL, and scripts can replace it.
 
-    False if the user lacks permission for scripts, or if a command can't be used in a script.
+    False if the user also lacks permission for scripts, or if a command can't be used in a script.
     Always False in a cluster: a script can declare only the marker's key, so a node whose slot is
     being moved would run the script, but refuse some of its commands.
 
@@ -175,7 +175,7 @@ def _runs_in_scripts(info: Any) -> bool:
 class Markers:
     """The markers of a checkpoint.
 
-    One connection needs one marker, since its commands run in order. Several connections have one
+    One connection needs one marker, because its commands run in order. Several connections have one
     marker each. A cluster has one marker per slot, stored in the slot: so the marker is moved,
     persisted, replicated and lost together with the slot's data. If there are several markers,
     their values start with the generation: random digits that distinguish this checkpoint from a
@@ -273,8 +273,8 @@ class Markers:
     def _check_missing(self, link: Link, numbers: list[int], found: list[int | None]) -> None:
         """Check that a server has all its markers.
 
-        Markers may be missing if the server has no rows of the load: the markers were set before
-        the rows, so a node that has lost initial markers has also lost all rows.
+        Markers may be missing if the server has no rows of the load. They then count as 0: either
+        they were never set, or the server has lost them and all later writes, such as the rows.
         """
         most = max((row or 0 for row in found), default=0)
         if None not in found or (most == 0 and self._may_lack(link)):

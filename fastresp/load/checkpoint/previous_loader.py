@@ -130,7 +130,7 @@ def _by_link(links: Links, clients: str) -> Iterator[tuple[Link, list[int], bool
     ``link`` is our connection to the server, the CLIENT IDs identify the loader's connections, and
     ``sure`` is whether the server has certainly not restarted since the loader connected. Servers
     that have restarted are omitted, as are unreachable nodes that are no longer primaries: writes
-    to them are discarded, because other nodes own their slots.
+    to such a node are discarded, because other nodes own its slots.
     """
     for address, run, numbers in json.loads(clients or "[]"):
         for link in links.at(address, run):

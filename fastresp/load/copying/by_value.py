@@ -85,7 +85,7 @@ class Found(NamedTuple):
 
 
 class Values:
-    """Reads types, expiries, and small values as a whole.
+    """Reads types, expiries, and whole small values.
 
     Args:
         server: the server, or a node of a cluster.
@@ -256,7 +256,7 @@ def stored(held: list[tuple[Found, list[bytes]]], rdb_version: int) -> list[byte
 
 
 def in_order(kind: bytes, items: list[bytes]) -> Iterable[bytes]:
-    """Return items in the order of the command that creates a value; ZADD has scores first."""
+    """Return items in the argument order of the command that adds them: ZADD has scores first."""
     if kind != b"zset":
         return items
     return chain.from_iterable(zip(items[1::2], items[::2], strict=True))

@@ -239,8 +239,8 @@ def copy(
     SCAN is no snapshot: keys that are written to during the copy may be outdated in the target, and
     keys that are created meanwhile may be missing. SCAN may also return a key twice, for example
     while the source resizes its table of keys. Unless ``exists`` is ``"replace"``, the first
-    500,000 keys are remembered, and copied only once. If SCAN returns a later key twice, the second
-    copy counts as a key that the target already has.
+    500,000 keys are remembered, and copied only once. If SCAN returns any other key twice, its
+    second copy counts as a key that the target already has.
 
     Args:
         source: the server to read from, as for ``mass_insert``: a single server, which may be a
@@ -278,7 +278,8 @@ def copy(
             7.0 replicates relative times to live; these count from when a command is applied, as in
             a replica. A checkpoint can't be stored in the source itself.
         until_lag: end when the target is at most this number of bytes of commands behind; with 0,
-            when all commands of the source are applied. For a cutover, stop its writers first.
+            when all commands of the source are applied. For a cutover, first stop writes to the
+            source.
         changed: copy only keys that the target lacks, or has with another value or time to live;
             the report's ``unchanged`` counts the keys that were left out. Needs
             ``exists="replace"``. Values are compared as DUMP returns them, so an equal value in
@@ -302,15 +303,15 @@ def copy(
             not delete expired keys by itself. Without import mode, ``follow`` logs a warning: the
             target, like any server that is not a replica, loses a key that expires before the
             command that extends its time to live is applied.
-        max_payload_bytes: a key that uses more memory in a server than this is read and written in
-            parts; None for 33,554,432 (32 MiB). The parts are written to a temporary key, which is
-            renamed at the end, so little memory is needed, and the target never has a part of the
-            key. A source whose used memory is above this limit also runs MEMORY USAGE for each key,
-            which costs about 18% more CPU time; a higher limit avoids this. A value whose length
-            changes meanwhile is read again, and is an error after three attempts; after other
-            changes, the copy may be a state that the value never had. Keys whose copy in parts
-            fails count as errors, but are not written to ``rejects``. Keys of files and snapshots
-            are always copied as a whole.
+        max_payload_bytes: a key that uses more memory than this in the source is read and written
+            in parts; None for 33,554,432 (32 MiB). The parts are written to a temporary key, which
+            is renamed at the end, so little memory is needed, and the target never has a part of
+            the key. A source whose used memory is above this limit also runs MEMORY USAGE for each
+            key, which costs about 18% more CPU time; a higher limit avoids this. A value whose
+            length changes meanwhile is read again, and is an error after three attempts; after
+            other changes, the copy may be a state that the value never had. Keys whose copy in
+            parts fails count as errors, but are not written to ``rejects``. Keys of files and
+            snapshots are always copied as a whole.
         checkpoint: a ``Checkpoint``, or its name: every 2 seconds, the remaining part of the scan
             is stored in the target, so that the copy can resume after any failure. Keys copied
             since the last store are copied again, so ``exists`` must be ``"skip"`` or
@@ -327,8 +328,8 @@ def copy(
 
     Raises:
         SourceError: the source can't be read, or a value is damaged or can't be stored in the
-            target. All keys that were read earlier were copied, except for large keys that could
-            not be copied, which a note of the exception counts.
+            target. All keys that were read earlier were copied, except for large keys that a note
+            of the exception counts as not copied.
         LoadErrors: the target refused keys, for example because they exist.
         TransportError, TransportTimeout: the target can't be used, or its connection was lost.
         CheckpointError: the checkpoint exists, and ``resume`` is not set; or it is of another copy.

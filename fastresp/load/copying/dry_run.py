@@ -117,7 +117,7 @@ class CopyPlan(Displayed):
 
     @property
     def message(self) -> Message:
-        """The plan as text; the CLI replaces names of Python's options by its own."""
+        """The plan as text; the CLI replaces names of Python options with names of its own."""
         lines: list[str] = [f"From {self.source or 'unknown'} to {self.target or 'unknown'}"]
         if self.source:
             lines += self._sizes()

@@ -240,7 +240,7 @@ class Following:
         return []
 
     def _changes(self, name: bytes, command: list[bytes]) -> list[list[bytes]]:
-        """Return the commands that change the target's keys as a command changed the source's.
+        """Return commands for the target with the same effect as a command of the source.
 
         Raises:
             SourceError: there are no such commands.
@@ -389,7 +389,7 @@ class SourceOffset:
         """Ask the source, at most every ASKED_S seconds; return whether there is a new answer.
 
         Args:
-            applied: the target's offset; lower offsets of the source are forgotten.
+            applied: the target's offset; stored offsets below it are forgotten.
         """
         now = time.monotonic()
         if now < self._asked + ASKED_S:

@@ -55,7 +55,7 @@ CHANGED = Message(
 
 
 def temporary(key: bytes) -> bytes:
-    """Return the temporary name of a key: it has the key's slot, and all attempts use it."""
+    """Return a key's temporary name, which is in the key's slot, and the same for each attempt."""
     start = key.find(b"{")
     if start >= 0 and key.find(b"}", start) > start + 1:
         return PREFIX + key  # the key has a hash tag
@@ -390,7 +390,7 @@ class TargetKeys:
         return self._opened
 
     def confirm(self) -> None:
-        """Wait until the renamed keys, and the earlier commands of their nodes, are durable.
+        """Wait until all renamed keys, and the earlier commands on their nodes, are durable.
 
         Raises:
             TransportError: a key is not confirmed to be durable.
@@ -470,7 +470,7 @@ class Parts:
         self._cleared = True  # UNLINK has the first reply
 
     def has(self, length: int) -> bool:
-        """Return whether a temporary key of this length is complete, apart from expired fields."""
+        """Return whether a temporary key of this length is complete; fields may have expired."""
         return length == self._added or (self._times and 0 < length <= self._added)
 
     def are(self, before: Extent, after: Extent) -> bool:

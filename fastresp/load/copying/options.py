@@ -162,7 +162,7 @@ class CopyOptions(Options):
         )
 
     def check_same_database(self) -> None:
-        """Refuse a copy within one database, unless it renames keys and never renames a copy."""
+        """Refuse a copy within one database, unless it renames keys, but never its own copies."""
         same = "the source and the target are the same database; "
         if self.rename is None:
             raise ValueError(Message(same, "pass another target, or ", Hint("rename", ...)))

@@ -166,7 +166,7 @@ class ServerEntries(Entries):
         limit: keys that use more memory than this number of bytes are deferred.
 
     Attributes:
-        aside: the deferred keys; the caller removes a key when it reads it.
+        aside: the deferred keys; the caller must remove the keys that it reads.
         by_value: why values are read without DUMP; empty if DUMP is used. Set when DUMP is tried.
     """
 
@@ -354,7 +354,7 @@ class ServerEntries(Entries):
                 track.note_rows(self._count_aside(done), 0)
 
     def _count_aside(self, done: int) -> int:
-        """Return how many more keys were deferred before small key number ``done`` was read."""
+        """Return how many keys, not counted yet, were deferred before small key number ``done``."""
         count = 0
         while self._aside_at and self._aside_at[0] <= done:
             self._aside_at.popleft()

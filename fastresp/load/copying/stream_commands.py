@@ -232,7 +232,7 @@ TRANSLATED: dict[bytes, Callable[[list[bytes]], Commands]] = {
 
 
 def by_key(command: list[bytes]) -> Commands:
-    """Split a command of SPLIT into one command per key; return other commands unchanged."""
+    """Split a command that is in SPLIT into one per key; return other commands unchanged."""
     name, *keys = command
     size = SPLIT.get(name.upper(), 0)
     if not size or len(keys) % size:
@@ -242,5 +242,5 @@ def by_key(command: list[bytes]) -> Commands:
 
 
 def _flag(reply: Any) -> bytes:
-    """Return a flag of COMMAND INFO, sent as a status or a string, as bytes."""
+    """Return a flag from COMMAND INFO as bytes; servers send it as a status or a string."""
     return reply.encode() if isinstance(reply, str) else b"%b" % reply

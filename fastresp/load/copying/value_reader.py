@@ -281,7 +281,7 @@ class Digest:
         self.value = 0
 
     def add(self, command: Command) -> None:
-        """Add a command, without its key and without what some servers can't set."""
+        """Add a command, without its key and without arguments that some servers can't set."""
         value = self.value
         match command:
             case "RPUSH", _, *items:

@@ -287,7 +287,7 @@ class Verification:
         return iter_replies(keys, template, server=server, timeout=self._timeout)
 
     def _recheck(self) -> list[Difference]:
-        """Recheck the differing keys; return differences of keys that the source did not change."""
+        """Recheck differing keys; return differences of keys that are unchanged in the source."""
         entries = self._entries
         if not isinstance(entries, ServerEntries):  # a file does not change
             return [*self._candidates.values()]
@@ -310,7 +310,7 @@ class Verification:
     def _still_differing(
         self, keys: list[bytes], entries: ServerEntries
     ) -> Iterator[tuple[Difference, set[int]]]:
-        """Compare keys again; yield (difference, the digests that the source's row may have)."""
+        """Compare keys again; yield (difference, possible digests of the source's row)."""
         for key, original, rows in self._read_again(keys, entries):
             at, row, difference = self._candidates[key].row, None, None
             if rows is None:

@@ -211,7 +211,7 @@ cdef class Comparison(Incoming):
         return count
 
     cdef int process_line(self, const char *p, const char *end) except -1:
-        """Handle a whole line; but ``read()`` handles string headers that arrive in one piece."""
+        """Handle a line, except for string headers that arrive whole: ``read()`` handles these."""
         cdef long long n
         if self.kind == c'-' and self.left == 0:
             self.begin_reply()
@@ -246,7 +246,7 @@ cdef class Comparison(Incoming):
         return self.end_reply() if self.left == 0 else 0
 
     cdef int end_reply(self) except -1:
-        """End the current reply; if it is a list that is too short, store the items it lacks."""
+        """End the current reply; if a list is too short, store its missing items as differences."""
         cdef Py_ssize_t i
         if self.answered.reply_kind == RANGE:
             for i in range(self.size, self.expected.count):

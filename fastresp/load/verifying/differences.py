@@ -282,7 +282,7 @@ class Differences:
         return len(self._candidates) >= self._max_differences or self._bytes >= self._max_bytes
 
     def _sets(self, candidate: Candidate, slot: Slot) -> Iterator[tuple[dict[Any, set[Slot]], Any]]:
-        """Yield (dict, key) for each set that contains the slot; the set is ``dict[key]``."""
+        """Yield (dict, key) for each set ``dict[key]`` that contains the candidate's slot."""
         key, group, name = slot
         yield self._by_key, key
         if candidate.kind == "missing" or (group == "time" and candidate.found < 0):
@@ -455,7 +455,7 @@ def repairable(differing: Sequence[Candidate]) -> list[Candidate]:
     """Return the differences that can be repaired and do not depend on unrepairable differences.
 
     If a difference can't be repaired, for example because its key has the wrong type, all
-    differences of its key are omitted, as are the differences of later commands of its row.
+    differences of the same key and all later differences of the same row are also omitted.
 
     Args:
         differing: the differences, in the order of the source.

@@ -191,7 +191,7 @@ cdef class OverwriteTracker:
         """Compare the number of items of a key with the number of its items in the source.
 
         Args:
-            s: the last command on the key; ``found`` contains its items.
+            s: the last command of the previous read, whose existing items are in ``found``.
             n: number of items of the key in the server.
             known: for a list, the number of its items in the source.
             row: row of the command.
@@ -222,7 +222,7 @@ cdef class OverwriteTracker:
     cdef int set_count(
         self, bytes key, bytes verb, long long known, long long n, long long row
     ) except -1:
-        """Add a key to ``counts`` if it has more items than the source; or remove its count."""
+        """Add a key to ``counts`` if it has more items than the source; otherwise, remove it."""
         if n > known:
             self.differences.counts[key] = verb, known, row
             self.add_key(key, len(key))

@@ -88,7 +88,7 @@ cdef class ReadPlanner:
 
     Attributes:
         over_keys: whether one command may read several keys.
-        recheck: as passed.
+        recheck: the argument ``recheck``.
         error: the error for a command of the source that can't be verified; None if there is none.
             ``plan_reads()`` still returns the reads for all earlier commands.
     """
@@ -164,7 +164,10 @@ cdef class ReadPlanner:
         return self.out.take() if self.out.commands else None
 
     cdef bint is_moot(self, const WriteCommand *s, const Cursor *next, Chunk chunk) noexcept:
-        """Return whether a command needs no read: MULTI, EXEC, or DEL before a write to its key."""
+        """Return whether a command needs no read.
+
+        True for MULTI, EXEC, and a DEL of a key that the next command sets.
+        """
         cdef WriteCommand after
         if s.form == NO_VALUE:
             return True
@@ -177,7 +180,7 @@ cdef class ReadPlanner:
         return after.key_size == s.key_size and memcmp(after.key, s.key, s.key_size) == 0
 
     cdef int pause(self, Chunk chunk) except -1:
-        """Write a read only to make the caller wait for replies; its reply is not compared."""
+        """Write a read whose reply is not compared, so that the caller waits for replies."""
         cdef Cursor c
         cdef WriteCommand s
         start_at(&c, chunk)
@@ -214,7 +217,7 @@ cdef class ReadPlanner:
         return True
 
     cdef int forget_lists(self, WriteCommand *s) except -1:
-        """Set the next list index of removed or overwritten keys to 0."""
+        """Reset the next list index of keys that were removed or overwritten."""
         cdef WriteCommand keys = s[0]
         cdef Item item
         if s.form == TEXT or s.form == DOCUMENT:
@@ -357,7 +360,7 @@ cdef class ReadPlanner:
         return 0
 
     cdef int read_type(self, const Read *read) except -1:
-        """Add a read of the key's type, unless one was added, to report a wrong type."""
+        """Add a read of the key's type, if there is none yet, to report a wrong type."""
         cdef Entry *entry = self.typed.find(hashed(self.key, self.key_size))
         if entry.number:
             return 0

@@ -139,7 +139,7 @@ class VerifyReport(Displayed):
         repaired: number of differences that ``repair`` has corrected.
         unrepaired: number of differences that ``repair`` could not correct; None without
             ``repair``, or if the repair did not complete.
-        repair_errors: number of error replies to repairs by code, such as ``{"NOPERM": 5}``.
+        repair_errors: by code, the number of error replies to repairs, such as ``{"NOPERM": 5}``.
         sample: the requested share of rows; None for all rows.
         at_most: with a sample, an upper limit of the share of all rows that differ, with 95%
             confidence; None if the sample was not compared completely.
@@ -193,7 +193,7 @@ class VerifyReport(Displayed):
 
     @property
     def message(self) -> Message:
-        """The report as text; the CLI replaces names of Python's options by its own."""
+        """The report as text; the CLI replaces names of Python options with names of its own."""
         of, unit = "" if self.sample is None else f" of {self.rows:,}", self.UNIT
         lines: list[str] = [
             f"{counted(self.values, 'value')} of {self.rows_compared:,}{of} "
@@ -328,9 +328,10 @@ def binomial_limit(differing: int, compared: int, confidence: float) -> float:
 
 
 def chance_of_at_most(differing: int, compared: int, share: float) -> float:
-    """Return the chance that at most ``differing`` compared rows differ, if ``share`` of all do.
+    """Return the chance that at most ``differing`` of ``compared`` rows differ.
 
-    ``share`` must be above ``differing / compared``, so that each term is below its predecessor.
+    ``share`` is the share of all rows that differ. It must be above ``differing / compared``: then
+    each term is below its predecessor.
     """
     same = compared - differing
     ways = math.lgamma(compared + 1) - math.lgamma(differing + 1) - math.lgamma(same + 1)

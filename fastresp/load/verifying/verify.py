@@ -135,8 +135,8 @@ def verify(
             estimates the maximum share of all rows that differ.
         seed: each seed selects a different sample of the same size.
         exact: also report fields and members that are not in the source. Extra list items are
-            always reported, except in a sample. Needs 16 to 64 bytes of memory for each key, and
-            for each item of keys that several rows write.
+            always reported, except in a sample. ``exact`` needs 16 to 64 bytes of memory for each
+            key, and for each item of keys that several rows write.
         differences: where to write differences at the end: the path of a JSON Lines file, or a
             callable that receives each Difference.
         repair: rewrite the values that differ, delete values that the source deletes, and recheck
@@ -174,8 +174,8 @@ def verify(
     Each list needs 32 bytes of memory to count its items, and about 300 more until its last row;
     each expired key needs 32 bytes. There are two limitations. If rows remove all items of a key,
     so that the key loses its time to live, and later rows add items, a difference is reported. If
-    a JSON.SET has a path that may match several parts, the rest of the document is not compared;
-    ``stopped`` then says so.
+    a JSON.SET has a path that may match several parts of a document, the document is not compared
+    completely; ``stopped`` then says so.
     """
     options = VerifyOptions(**arguments_of(VerifyOptions, locals()))
     template = as_template(template)
