@@ -395,7 +395,7 @@ class _Parser:
         return mark[1:]
 
     def check(self, command: list[tuple[bytes | Field, ...]], start: int) -> None:
-        """Refuse a command that lacks its name, or that would change the reply stream."""
+        """Refuse a command without a name, or one that would change the reply stream."""
         literal = [b"".join(p for p in parts if isinstance(p, bytes)) for parts in command]
         at = len(self.text) - len(self.text[start:].lstrip(BLANKS))
         if all(isinstance(part, bytes) for part in command[0]):

@@ -141,7 +141,7 @@ cdef class Keys:
         self.count = 0
 
     def second_row(self, bytes records not None, Py_ssize_t step, Py_ssize_t steps):
-        """Add the keys of one share of records until one is a duplicate.
+        """Add the keys of one share of records, up to the first duplicate key.
 
         Args:
             records: bytes from ``records()``.

@@ -1,7 +1,7 @@
 """Read the items of stored values.
 
-A node of a stream is an ID and a listpack. The listpack begins with three numbers (of entries, of
-deleted entries, and of names that entries share), these names, and 0. An entry has flags, an ID
+A node of a stream is an ID and a listpack. The listpack begins with three counts (entries,
+deleted entries, and names that entries share), these names, and 0. An entry has flags, an ID
 relative to the ID of the node, fields, and the number of all these words. If the entry shares the
 names of the node, the fields are only values; otherwise, they are the number of fields, and then a
 name and a value for each field.
