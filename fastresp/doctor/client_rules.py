@@ -207,7 +207,7 @@ def pieces(found: Findings) -> Verdict | None:
 
 
 def nagle(found: Findings) -> Verdict | None:
-    """Check whether the connections of this client, not of others, lack TCP_NODELAY."""
+    """Check whether redis-py's connection with the user's settings lacks TCP_NODELAY."""
     facts, measured = found.facts, found.measured
     if facts.nodelay is not False:
         return None
