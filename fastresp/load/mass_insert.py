@@ -137,7 +137,8 @@ def mass_insert(
             with ``import-mode yes``.
         wait_index: at the end, wait until the search indexes that cover the keys have indexed all
             of them. A load that was stopped does not wait.
-        index_backlog: pause while more than about this many documents are waiting to be indexed.
+        index_backlog: number of documents; the load pauses while about this many, or more, are
+            waiting to be indexed.
 
     Returns:
         The report: commands, replies, error replies, bytes, rates.
