@@ -140,9 +140,9 @@ def read_rejects(path: str | os.PathLike[str], *, limit: int | None = None) -> R
 
     Raises:
         FileNotFoundError: the file does not exist.
-        SourceError: later, when the commands are read: a line was not written by ``rejects=``; its
-            error is from a transaction or a script, which may have run in part; or its command had
-            a password (passwords are not stored).
+        SourceError: later, when the commands are read: a line was not written by ``rejects=``; the
+            error in a line is from a transaction or a script, which may have run in part; or the
+            command of a line had a password (passwords are not stored).
     """
     return RejectsFile(path, limit=limit)
 

@@ -125,7 +125,7 @@ def _fields(line: str, dialect: Dialect) -> list[str | None]:
 
 
 def _unnamed_columns(text: CheckedText, options: FileOptions) -> Sequence[str | None]:
-    """Return the user's column names; otherwise a None for each field of the first row."""
+    """Return the user's column names; if not set, a None for each field of the first row."""
     head = text.file.read(BLOCK_BYTES)
     text.file.put_back(head)
     if not head:

@@ -122,7 +122,7 @@ def _existing(path: str) -> str:
 
 
 def _shown(path: str) -> str:
-    """Return a path for a message; without credentials, if the path is an SQL statement."""
+    """Return a path for a message; if it is an SQL statement, remove the credentials."""
     return shown_query(path) if STATEMENT.match(path) else path
 
 

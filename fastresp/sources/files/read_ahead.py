@@ -198,7 +198,7 @@ class ReadAhead:
                 self._changed.notify_all()
 
     def _put(self, batch: Any) -> bool:
-        """Wait for room, and pass on a batch; return False at the end, or after ``close()``."""
+        """Wait for room, and pass on a batch; return False if it is None, or after ``close()``."""
         if batch is None:
             return False
         # Not nbytes: it does not support some types, and aborts the process for an empty union.

@@ -243,7 +243,8 @@ class Reading:
 
     Attributes:
         options: the user's options.
-        request: the parts of the rows that a load needs; None outside a load, for typed columns.
+        request: the parts of the rows that a load needs. Outside a load, it is None: columns have
+            types.
         stopped: set when no more data is wanted.
         start_row: the first wanted row; earlier rows may be left out.
         varies: whether each batch of JSON lines may have its own columns and types.

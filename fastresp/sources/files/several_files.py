@@ -66,7 +66,8 @@ class SeveralFiles(SourcePass):
     columns.
 
     Args:
-        request: the parts of the rows that a load needs; None outside a load, for typed columns.
+        request: the parts of the rows that a load needs. Outside a load, it is None: columns have
+            types.
         start_row: earlier rows are not wanted, and may be left out.
         same_types: whether all batches have the same types. If not, each file keeps its own types.
     """
