@@ -188,7 +188,7 @@ def replying(
 def exchange_core(
     core: ReplyCore, chunks: Chunks, kind: Callable[..., ClusterCore]
 ) -> Generator[Step | Emit, Any, Exception | None]:
-    """Connect, send commands, and yield what the caller gets for their replies (core).
+    """Connect, send commands, and yield results, such as replies or batches of rows (core).
 
     Args:
         core: the connection to use if the server is not a cluster.
@@ -225,7 +225,7 @@ def exchange_core(
 
 
 def _has_multi(template: Template | None) -> bool:
-    """Return whether a template has a transaction; without a template, a cluster refuses MULTI."""
+    """Return whether a template has MULTI; a cluster refuses MULTI in data without a template."""
     names = [] if template is None else [name for name, *_ in template.commands]
     return any(
         isinstance(part, bytes) and part.upper() == b"MULTI" for parts in names for part in parts

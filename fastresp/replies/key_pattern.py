@@ -119,8 +119,8 @@ def keys_of(
     """Yield the keys of a type that match a pattern; for a single key, yield the key.
 
     SCAN may return a key twice, especially if a cluster node is lost. Loading a list twice would
-    duplicate its items, and loading a stream twice would fail, since it already has the IDs. So
-    keys of lists and streams are yielded only once.
+    duplicate its items, and loading a stream twice would fail, because its entry IDs exist already.
+    So keys of lists and streams are yielded only once.
     """
     if target.single:
         yield target.glob.encode()
@@ -154,7 +154,7 @@ def replies_by_key(
 
 
 def check_changed(error: CommandError) -> None:
-    """Raise an error, unless it is WRONGTYPE: the key changed its type after SCAN found it."""
+    """Ignore WRONGTYPE, from a key that changed its type after SCAN; raise any other error."""
     if not error.text.startswith("WRONGTYPE "):
         raise error
 
@@ -239,7 +239,7 @@ def shown_key(key: bytes) -> str:
 
 
 def expiry_command(server: Server, timeout: float | None) -> str:
-    """Return the template of the command that reads when a key expires, in ms since 1970."""
+    """Return the template of the command that reads a key's expiry time, in ms since 1970."""
     [reply] = iter_replies(
         [("PEXPIRETIME", "")], server=server.any_node(), on_error="collect", timeout=timeout
     )
@@ -248,7 +248,7 @@ def expiry_command(server: Server, timeout: float | None) -> str:
 
 
 class Expiries:
-    """Reads when keys expire, and keeps the times until the keys' values arrive.
+    """Reads the expiry times of keys, and keeps the times until the keys' values arrive.
 
     A key's expiry time is read before its value. So a key that expires between the two reads has no
     value; in the reverse order, it would have a value and no time, as if it never expired.
@@ -263,7 +263,7 @@ class Expiries:
         self._times: deque[int | None] = deque()
 
     def keys(self, keys: Iterable[bytes]) -> Generator[bytes, None, None]:
-        """Yield the keys; before each key, read when it expires."""
+        """Yield the keys; read each key's expiry time before yielding the key."""
         command = expiry_command(self._server, self._timeout)
         with closing(replies_by_key(keys, command, self._server, self._timeout)) as replies:
             for key, reply in replies:
@@ -277,7 +277,7 @@ class Expiries:
                 yield key
 
     def take(self) -> int | None:
-        """Remove and return when the next key expires, in ms since 1970; None if it never does."""
+        """Remove and return the next key's expiry time in ms since 1970; None for no expiry."""
         return self._times.popleft()
 
     def column(self, rows: int) -> TimeColumn:

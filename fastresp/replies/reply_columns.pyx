@@ -310,7 +310,7 @@ cdef class ReplyColumns(Incoming):
         return f"{what}, where {'' if self.fixed else 'a multiple of '}{self.n:,} are expected"
 
     cdef int check_text(self) except -1:
-        """Check the values since the last call; set ``invalid`` if one of them is not UTF-8."""
+        """Check the values added since the last call; set ``invalid`` if one is not UTF-8."""
         cdef Py_ssize_t i
         cdef int64_t at
         for i in range(self.n):

@@ -40,7 +40,7 @@ MAX_IN_FLIGHT = 1024
 
 
 class ReplyCore(Connection):
-    """A connection that yields replies as Python objects, and reads only as fast as the caller.
+    """A connection that yields replies as Python objects, and reads only as fast as they are used.
 
     Args:
         server, timeout: as for Connection.
@@ -351,7 +351,7 @@ class ChunkTarget(ChunkSender, Protocol):
 def add_next(
     core: ChunkTarget, chunks: Chunks, *, ready: bool = False, routed: bool = False
 ) -> Steps[Exception | None]:
-    """Add the next chunks; if the source raises an exception, add the chunks of earlier rows.
+    """Add the next chunks; if the source raises an exception, add all rows read before it.
 
     Args:
         ready: whether to add only finished chunks.

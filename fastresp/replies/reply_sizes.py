@@ -28,7 +28,7 @@ class ReplySizes:
 
     Unread replies count towards ``maxmemory``, and a server runs all received commands before it
     sends the first reply. So large replies could make a server evict keys. While queries are in
-    flight, no commands are in flight, and this object's own reader receives the replies.
+    flight, no commands are in flight, and this object's own reader receives the replies to queries.
 
     Args:
         max_bytes: the maximum number of bytes of replies in flight; a command with a larger reply

@@ -76,9 +76,10 @@ def unload(
             ``member``, ``"zset"`` with ``member`` and ``score``, ``"list"`` with ``item``,
             ``"stream"`` with ``entry_id`` and one column per field. None means the type of a
             single key, and ``"hash"`` for a pattern. With None and a pattern, unless you name
-            ``fields``, the logger ``fastresp`` warns how many keys were skipped as not hashes.
+            ``fields``, the logger ``fastresp`` warns how many keys were skipped because
+            they are not hashes.
         fields: the fields of hashes or of stream entries. None for all fields: a first pass then
-            finds their names. It reads only the field names of hashes, but whole streams.
+            finds their names. This pass reads only the field names of hashes, but streams in full.
         ttl: the name of an additional last column with the time when the key expires: a timestamp
             in UTC with milliseconds, null for a key without a time to live. True names the column
             ``"expires_at"``.
@@ -95,8 +96,9 @@ def unload(
         The rows, as from ``fetch_hashes``.
 
     Raises:
-        SourceError: the single key does not exist, or does not have this type; or no hash matches,
-            so the fields are unknown. While the rows are read: an entry has a field twice.
+        SourceError: the single key does not exist, or does not have this type; or, without
+            ``fields``, no hash or stream matches. While the rows are read: an entry has a field
+            twice.
         ValueError: an argument is invalid, or does not apply to the type.
         TransportError, TransportTimeout, CommandError: the server can't be read.
     """

@@ -32,8 +32,8 @@ class Refusal(NamedTuple):
     """What an error reply says about a command that the server did not run.
 
     Attributes:
-        moved: another node may own the slot.
-        may_pass: any node may accept the command soon.
+        moved: whether another node may own the slot.
+        may_pass: whether the command may be accepted soon, without a redirection.
         pause_s: seconds to wait before each further attempt.
     """
 
@@ -237,7 +237,7 @@ class Unresolved(Generic[C]):
 
     @property
     def unsent(self) -> int:
-        """The number of commands that have not run."""
+        """The number of commands that were never sent."""
         waiting = sum(not command.tries for command in self._commands)
         return waiting + sum(node.waiting for node in self.nodes.values())
 

@@ -225,9 +225,10 @@ cdef class Chunk:
         return self.first_command + index if self.places is None else self.places[index]
 
     def rows_after(self, commands):
-        """Return the number of rows covered by earlier chunks and the first ``commands`` commands.
+        """Return the number of rows covered up to this chunk's first ``commands`` commands.
 
-        A command covers its own row, and any rows directly before it that made no commands.
+        Rows of earlier chunks are counted. A command covers its own row, and any rows directly
+        before it that made no commands.
         """
         if self.done is None:
             return self.rows[commands - 1] + 1 if self.lane < 0 else self.rows_before + commands
@@ -260,7 +261,7 @@ cdef class Chunk:
         return b"".join(pieces)
 
     def piece(self, Py_ssize_t start, Py_ssize_t end):
-        """Return the bytes from ``start`` to ``end``, or to the edge of a large argument before it.
+        """Return the bytes from ``start`` to ``end``, or only to the next edge of a large argument.
 
         Returns:
             A memoryview; empty only if ``start`` equals ``end``.

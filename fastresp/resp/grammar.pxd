@@ -126,7 +126,10 @@ cdef inline const char *known_length_end(const char *p, long long *n) noexcept n
 
 
 cdef inline const char *integer_end(const char *p, const char *end) noexcept nogil:
-    """Return the position after the line of an integer; NULL if the line is incomplete or long."""
+    """Return the position after a line with an integer.
+
+    Return NULL if the line is incomplete, longer than 20 bytes or invalid, or has a plus sign.
+    """
     if end - p > 20:
         end = p + 20
     if p < end and p[0] == c'-':
@@ -231,7 +234,7 @@ cdef class Incoming:
         self.at, self.kind, self.line_offset = p, p[0], self.offset_of(p)
 
     cdef inline const char *next_line(self, const char *p, const char *end) except NULL:
-        """Set ``text`` to the line at p, or to one begun in an earlier piece; return the line end.
+        """Set ``text`` to the current line, which an earlier piece may have begun; return its end.
 
         ``text`` is valid until the next call. The text of an error is cut to ERROR_BYTES.
         """

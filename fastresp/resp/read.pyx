@@ -55,7 +55,7 @@ cdef class StoredReplies(Incoming):
         return ready
 
     cdef int grow(self, long long n, long long each) except -1:
-        """Add n times ``each`` bytes to the size of the current reply."""
+        """Add n * ``each`` to the size of the current reply, in bytes."""
         if n > (self.most - self.size) // each:
             raise self.too_large(self.line_offset)
         self.size += n * each

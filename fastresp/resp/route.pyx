@@ -123,8 +123,8 @@ cdef class Router:
     Args:
         lanes: number of lanes.
         max_bytes: the size at which the commands of a lane become a chunk.
-        full_bytes: after a chunk smaller than this, all commands are returned, in case the source
-            pauses.
+        full_bytes: after a chunk smaller than this, all buffered commands are returned, in case the
+            source pauses.
         merger: a function that returns a new Merger for a lane; None to merge no commands.
         of_slots: in a cluster, the lane of each slot; -1 for a slot without an owner.
         keyless: in a cluster, the lane of commands without a key, except connection commands; -1
@@ -229,7 +229,7 @@ cdef class Router:
         free(self.chosen)
 
     def route(self, Chunk chunk not None):
-        """Add a chunk's commands; return chunks of full lanes; if this sets ``paused``, of all."""
+        """Add commands; return chunks of full lanes, or of all lanes if this sets ``paused``."""
         cdef Py_ssize_t first, count
         self.paused = self.refused is not None or chunk.total() < self.full_bytes
         if self.refused is not None:
@@ -245,9 +245,9 @@ cdef class Router:
     cdef Py_ssize_t copy_alike(self, Chunk chunk) except -1:
         """Copy the leading commands that begin with ``head``; return the number of copied commands.
 
-        Copy nothing unless each row made exactly one command: if a command is refused, the earlier
-        commands of its row must not be sent, so they must not be copied before. This function takes
-        8 ns less per command than ``assign()`` and ``copy()``.
+        Copy nothing unless each row made exactly one command: if a row's second command were
+        refused, the first must not be sent, but would already be copied. This function takes 8 ns
+        less per command than ``assign()`` and ``copy()``.
         """
         cdef long long *ends = chunk.ends.data.as_longlongs
         cdef long long *rows = chunk.rows.data.as_longlongs

@@ -38,7 +38,7 @@ cdef int fill_crcs() noexcept:
 
 
 cdef inline unsigned int place_of(const char *name, long long size) noexcept nogil:
-    """Return the hash of a name in capitals; the search for the rule starts at this index."""
+    """Return the hash of a name in capitals; its rule is at or after this index of the table."""
     cdef unsigned int place = <unsigned int>size
     cdef long long i
     for i in range(size):
@@ -224,7 +224,8 @@ cdef long long read_count(const char *p, long long size) noexcept nogil:
 cdef int slot_of_all(Walk *walk, LastRule *last) noexcept nogil:
     """Return the slot that all keys of a command share.
 
-    Return SEVERAL if the keys are in several slots, NO_KEY or UNKNOWN if there is no slot.
+    Return SEVERAL if the keys are in several slots, NO_KEY if there is no key, and UNKNOWN if the
+    key positions are unknown.
     """
     cdef long long words = read_name(walk, last), i, size, begin, end
     cdef const Rule *rule = last.rule

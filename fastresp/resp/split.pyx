@@ -257,7 +257,7 @@ cdef class CommandSplitter:
         return NOT_WHOLE
 
     cdef int check_name(self, long long number) except -1:
-        """Refuse an argument that is the command's name: ``number`` bytes are too long for one."""
+        """Refuse the next argument, of ``number`` bytes, if it is the command's name."""
         cdef long long n
         cdef const char *header = known_length_end(self.buffer.out.base + self.start + 1, &n)
         if known_length_end(header + 1, &n) == self.buffer.out.base + self.at:

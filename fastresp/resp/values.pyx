@@ -67,9 +67,9 @@ def pack(*args, default=None):
     Args:
         *args: str (as UTF-8), bytes, int, float (as ``repr``), Decimal (without an exponent),
             date, time and datetime (as ``isoformat``), timedelta (ISO 8601: ``P1DT2H3M4.5S``),
-            UUID, or a one-dimensional buffer of bytes, such as bytearray, memoryview or mmap;
-            subclasses and NumPy scalars by their value. Any other array is refused: pass its
-            ``.tobytes()``, or use ``!f32`` in a template.
+            UUID, or a one-dimensional buffer of bytes, such as bytearray, memoryview or mmap.
+            Subclasses and NumPy scalars are written by their value. All other arrays are refused:
+            pass their ``.tobytes()``, or use ``!f32`` in a template.
         default: a function that converts objects of all other types to str, bytes, int or float.
             It is also called for Decimal, date, time, datetime, timedelta and UUID objects.
 
