@@ -157,8 +157,8 @@ def read(
     38 digits if an integer needs them; a column with fractions has the nearest 64-bit floats. An
     integer that its column can't represent is an error, and so is a number that would become
     infinite. A missing key is a null. In a load, keys and types may change from row to row. For
-    other consumers, and with ``sort_by``, types come from the first 2 MiB; later, new columns and
-    values that don't fit are errors.
+    other consumers, and with ``sort_by``, types come from the first 2 MiB; after that, new
+    columns and values that don't fit are errors.
 
     Lines: one column of bytes, ``line``.
 
