@@ -85,8 +85,8 @@ def check_several_connections(source: object, template: Template | None, connect
     MULTI and EXEC in a template are allowed: the commands of a transaction share a connection.
 
     Raises:
-        ValueError: a command changes the state of its connection or all data, or the command
-            names depend on the data.
+        ValueError: a command changes the state of its connection, or must stay in order with all
+            others (such as FLUSHALL), or the command names depend on the data.
         ProtocolError, EncodeError: the source is a RESP file that can't be sent.
     """
     if connections == 1:

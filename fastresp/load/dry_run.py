@@ -270,7 +270,7 @@ def take_sample(
 
 
 def _count_on(chunks: Iterable[Chunk], encoder: Encoder, data: Any) -> int | None:
-    """Count rows for less than a second more, and estimate the source's total number of rows.
+    """Count more rows, for under a second, and estimate the source's total number of rows.
 
     Use the source's own estimate from the lengths of its lines, if there is one. Otherwise divide
     the rows counted between two moments by the share of the source read between these moments. The

@@ -178,9 +178,9 @@ class RowLoad(Load):
 class BaseLoader:
     """The base class of ``Loader`` and of its asyncio form.
 
-    A loader is ``new`` until its block is entered, then ``open``, ``running`` while the load runs,
-    and ``ended``. It is ``complete`` if an earlier load has loaded all rows, and ``inherited`` in a
-    forked child.
+    A loader is ``new`` at first, ``open`` in its block, and ``ended`` at the end. During calls that
+    run the load, it is ``running``. It is ``complete`` if an earlier load has loaded all rows, and
+    ``inherited`` in a forked child.
     """
 
     def __init__(self, template: TemplateLike, options: Options, choose: Choose) -> None:
@@ -381,7 +381,7 @@ class Loader(BaseLoader):
 
 @contextmanager
 def raised_in_block(error: BaseException | None, trace: TracebackType | None) -> Iterator[None]:
-    """Suppress the exception of a ``with`` block; the ``with`` statement raises it again.
+    """Suppress the exception of a ``with`` block if the load raises it: ``with`` raises it again.
 
     Args:
         error: the exception; None if there is none.

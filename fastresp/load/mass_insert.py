@@ -102,7 +102,7 @@ def mass_insert(
             pair of ``{**}``, and raises anywhere else, such as in a key or score.
             ``"skip"`` omits the field-value pair, item or command; ``"empty"`` sends an empty
             string; ``"error"`` raises; ``"delete"`` is ``"auto"`` plus an HDEL of the omitted
-            fields after the row's HSET, since an omitted field keeps the value of an earlier load.
+            fields after the row's HSET: otherwise, they would keep the values of an earlier load.
             To replace whole keys, use ``mode=Serialize(exists="replace")``.
         timeout: give up after this many seconds without progress; None to wait forever.
         progress: True for a progress bar on the terminal, or a callable that receives the live

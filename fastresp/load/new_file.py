@@ -117,9 +117,10 @@ def new_file(
     """Open a file that atomically replaces ``path`` when it is closed.
 
     After an exception, the new file is removed, unless the exception is ``Displaced``. A symbolic
-    link is kept, and its target is replaced. A file that was created or changed at the path while
-    the new file was written is not replaced: ``Displaced`` is raised, and the new file keeps its
-    temporary name. If ``path`` has ``beginnings``, only the first bytes of that file are checked.
+    link is kept, and its target is replaced. If a file was created or changed at the path while
+    the new file was written, it is not replaced: ``Displaced`` is raised, and the new file keeps
+    its temporary name. But if ``path`` is a TargetPath with ``beginnings``, a changed file is
+    replaced if it is empty or starts with one of them.
 
     Args:
         path: the final path of the new file.

@@ -178,7 +178,7 @@ class KeyLog:
             self._file.close()
 
     def check(self) -> None:
-        """If keys were spilled, check that all keys are unique; other keys were checked when added.
+        """Check all keys for duplicates if any were spilled; if not, they were checked when added.
 
         Raises:
             EncodeError: two rows create the same key.

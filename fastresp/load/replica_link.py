@@ -46,10 +46,10 @@ class Stranger(Exception):
 
 
 class Peer:
-    """A connection to our port; whether it is from the server is not known yet.
+    """A connection to our port that may not be from the server.
 
-    A server that becomes a replica names its own replication ID in PSYNC. The ID is random, and
-    only users with permission for INFO can read it.
+    A server that becomes a replica proves its identity: its PSYNC names its own replication ID,
+    which is random, and which only users with permission for INFO can read.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -141,7 +141,7 @@ class ReplicaLink:
         self.interrupted = True
 
     def close(self) -> None:
-        """Close all sockets; a server that has not received the whole file then drops it."""
+        """Close all sockets; then the server drops the file, unless it has received all of it."""
         self._closed.set()
         for each in (self._listener, self._socket, *(peer.connection for peer in self._peers)):
             if each is not None:

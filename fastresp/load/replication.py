@@ -52,9 +52,10 @@ def check_target(server: ServerLike, timeout: float | None) -> None:
 class Replication(Transport):
     """Load an empty server as its primary.
 
-    The server becomes our replica when the first commands are sent. It receives their keys as an
-    RDB file, which it loads when the file is complete. At the end, even after an error, it is
-    made a primary again. If the load fails before the file is complete, the server stays empty.
+    The server becomes our replica when the first commands are sent. It receives the keys of these
+    commands as an RDB file, and loads the file once it is complete. At the end, even after an
+    error, the server is made a primary again. If the load fails before the file is complete, the
+    server stays empty.
 
     Args:
         options: the server, the timeout, and ``mode``, a Replicate.
@@ -253,7 +254,7 @@ class Replication(Transport):
             raise TransportTimeout(Message(text, Hint("timeout", ...), " waits longer)"))
 
     def _check_loaded(self) -> None:
-        """Make the server a primary again, and compare its numbers of keys with the file."""
+        """Make the server a primary again, and compare its key counts with the file's."""
         replica, _ = self._parts
         replica.release()
         if replica.keyspace != self._sent:

@@ -72,8 +72,9 @@ class Index:
         """Estimate how many documents are not indexed yet.
 
         Args:
-            keys_before: number of keys at the start of the scan, or the earliest known number. Keys
-                written later don't count: they are indexed immediately, without the scan.
+            keys_before: number of keys when the scan started or, if that is unknown, when the
+                server was first asked. Keys written later don't count: they are indexed
+                immediately, without the scan.
         """
         if not self.scanning:
             return self.queued
@@ -407,7 +408,7 @@ class SearchIndexes(Feature):
 
 
 def _option(options: Options) -> Hint:
-    """Return the given option that needs indexes, for a message."""
+    """Return the option of the user that needs indexes, for a message."""
     if options.index_backlog is not None:
         return Hint("index_backlog", options.index_backlog)
     return Hint("wait_index", True)

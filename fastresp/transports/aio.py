@@ -148,7 +148,7 @@ class Pauses:
         self._begin()
 
     def end(self) -> None:
-        """Stop the calls; undo a cancellation of the task, even if the source ignored it."""
+        """Stop the calls. Undo their cancellation of the task, even if the source ignored it."""
         self._timer.cancel()
         self.failure = None  # its traceback refers back to this object
         if self.stopped:

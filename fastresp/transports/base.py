@@ -155,8 +155,9 @@ class Transport:
     ) -> Steps[None]:
         """After an exception, send the remaining whole commands, and close the connection.
 
-        Nothing more is sent after a cancellation in an event loop, or after a Ctrl-C with a rate
-        limit, since sending could then take forever.
+        No further command is sent after a cancellation in an event loop, where nothing can be
+        awaited then. Nor is any sent after a Ctrl-C if there is a rate limit, which could make
+        sending take forever.
 
         Args:
             error: the exception, to which the report is added.

@@ -42,9 +42,9 @@ class Connection:
 
     Attributes:
         moved: when bytes were last sent or received.
-        since: when the timeout last started: when bytes were last sent or received, or when
+        since: start of the timeout: the last time that bytes were sent or received, or that
             ``restart_timeout()`` was called.
-        heard: when bytes were last received, or ``restart_timeout()`` was called.
+        heard: the last time that bytes were received, or that ``restart_timeout()`` was called.
 
     Args:
         server: the server, for messages.

@@ -235,7 +235,7 @@ def next_chunk(source: Source, transport: ChunkSender | None = None) -> Steps[Ch
 
 
 def send_gathered(source: Source, transport: ChunkSender) -> bool:
-    """Send the rows read so far while the source pauses; return False if the load has stopped."""
+    """While the source pauses, send the rows read so far; return False if the load has stopped."""
     gathered = source.ready()
     while gathered and transport.has_room:
         transport.add(gathered.popleft())

@@ -84,7 +84,7 @@ class ErrorPolicy:
         self._taken = 0
 
     def resume(self, stays: Callable[[dict[str, Any]], bool] | None) -> None:
-        """Append to the rejects of the load that is resumed. Call it before the ``with`` block.
+        """Append to the rejects of the load that is resumed. Call this before the ``with`` block.
 
         Args:
             stays: returns whether a reject, which is passed as a dict, stays in the file; None if

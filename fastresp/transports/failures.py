@@ -105,7 +105,7 @@ def no_progress(server: Server, timeout: float, last_error: str) -> Message:
     Args:
         server: the server that redis-cli is connected to.
         timeout: seconds without progress.
-        last_error: the last error reply; empty if redis-cli has not read all commands.
+        last_error: the last error reply; empty if there is none, or if commands are unread.
     """
     message = f"no progress for {timeout:g} s between redis-cli and {server}"
     if last_error:

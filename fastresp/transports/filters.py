@@ -152,7 +152,7 @@ class Durability(Filter):
             self._confirmed, self._pending = (reply + 1, self._pending[1]), None
 
     def stop(self) -> None:
-        """Count commands as answered without confirmation, because the load was stopped."""
+        """Acknowledge replies without waiting for confirmation, because the load was stopped."""
         self._stopped = True
 
     def filter_error(self, window: Window, error: Error) -> Error | None:
@@ -238,7 +238,7 @@ class TransactionFilter(Filter):
     A marker is a key that stores how many rows have run. Each transaction may run only after its
     predecessor: the previous transaction with the same marker. So an EXEC is sent only after the
     reply to the predecessor's EXEC. The rest of the transaction need not wait: the server queues
-    it. A script is sent immediately, since it checks the marker itself.
+    it. A transaction run by a script is sent immediately: the script checks the marker.
     """
 
     # The index of the first reply not to acknowledge, because the load can't continue.
@@ -270,7 +270,7 @@ class TransactionFilter(Filter):
         return self._named(window, index, message, nested)
 
     def _named(self, window: Window, index: int, message: bytes, nested: int) -> Error:
-        """Return the error. If it is from an HSET that replaced a command, name that command."""
+        """Return the error; if an HSET sent in place of a command failed, name that command."""
         parts = window.failing(index, nested) if nested and message == FAILED % b"hset" else ()
         for part in parts[:1]:
             held, at = window.locate(index)

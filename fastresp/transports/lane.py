@@ -152,7 +152,7 @@ class Lane(Connection):
         return paced if gate is None else min(gate, gate if paced is None else paced)
 
     def _paced(self) -> int | None:
-        """Return the limit that the rate limit sets for ``window.sent`` now, in replies.
+        """Return how far the rate limit lets ``window.sent`` rise now, in replies.
 
         Return None if the rate limit counts bytes, or does not apply.
         """
@@ -233,7 +233,7 @@ class Lane(Connection):
         self._counts = ErrorCounts(last, failed, existing)
 
     def _take_last_reply(self, count: int) -> None:
-        """Give up the connection, since ``count`` replies answer no whole command.
+        """Give up the connection after receiving ``count`` replies that answer no whole command.
 
         Error texts of these replies are moved to ``last_reply``: a server that refuses the start of
         a command sends an error and closes the connection.

@@ -64,7 +64,7 @@ class Ledger:
 
     Args:
         timeout: seconds for which the first command may be refused; None for no limit.
-        retry: which of the commands that may have run to resend: a key of REPEATS.
+        retry: a key of REPEATS: which commands are resent although they may have run.
         transactions: whether the commands may include MULTI and EXEC.
         cluster: whether the server is a cluster.
         resumable: whether the load ends, and can be resumed, if a server refuses commands because
@@ -168,7 +168,7 @@ class Ledger:
         return self._repeats([[request.data for request in each] for each in requests])
 
     def ready(self, slot_of: Callable[[ResendUnit], int]) -> list[tuple[int, Key, ResendUnit]]:
-        """Return the slot, key and unit of each unit to send now; other units keep waiting.
+        """Return (slot, key in the ledger, unit) for each unit to send now; other units wait.
 
         If a node may start to accept commands of a slot at any moment, only the first unit of the
         slot is sent: otherwise, the node could refuse the first unit, and run the second. The
@@ -224,7 +224,7 @@ class Ledger:
 
 
 def portions(units: Sequence[tuple[Key, ResendUnit]]) -> Iterator[list[tuple[Key, ResendUnit]]]:
-    """Split pairs of key and unit into lists of about REPEATED_BYTES."""
+    """Divide (key, unit) pairs into lists of about REPEATED_BYTES each."""
     portion = []
     size = 0
     for key, unit in units:

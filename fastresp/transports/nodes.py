@@ -102,7 +102,7 @@ class Nodes:
             raise
 
     def _preparing(self) -> Steps[bool]:
-        """Refresh the topology; after a TransportError, replies may be unread."""
+        """Refresh the topology. After a TransportError, the caller must receive missing replies."""
         lanes, ledger = self._lanes, self._ledger
         entered = time.monotonic()
         if ledger:

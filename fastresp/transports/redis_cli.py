@@ -339,8 +339,8 @@ class RedisCli(Transport):
     def _seems_to_wait_for_echo(self) -> bool:
         """Return whether redis-cli seems to wait for a reply to its last command, an ECHO.
 
-        If the server refuses this ECHO, redis-cli mistakes the error for another reply, and waits
-        forever.
+        If the server refuses this ECHO, redis-cli mistakes the error for the reply to another
+        command, and waits forever.
         """
         assert self._input is not None
         silent = time.monotonic() - self._moved
@@ -349,7 +349,7 @@ class RedisCli(Transport):
         return refused and silent >= enough and not unread(self._input)
 
     def _echo_is_refused(self) -> bool:
-        """Ask whether the server refuses ECHO; False if redis-cli reported an error meanwhile."""
+        """Return whether ECHO is refused; False if redis-cli reported an error meanwhile."""
         errors = self._errors
         try:
             refused = self.server.ask(self.timeout).echo_refused
@@ -457,7 +457,7 @@ def unread(end: socket.socket) -> int:
 
 
 def beyond_redis_cli(program: str, server: Server, answers: Answers) -> str:
-    """Return why redis-cli can't send the load, or would hang; "" if it can."""
+    """Return why redis-cli can't send the load, or would hang; "" if there is no reason."""
     unknown = [name for name in TLS_BEYOND_CLI if server.settings.get(name)]
     if answers.cluster:
         return "this server is part of a cluster, and redis-cli --pipe does not follow MOVED"

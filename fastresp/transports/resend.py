@@ -266,7 +266,7 @@ def unit_of(
 
 
 def split_by_key(unit: ResendUnit) -> list[ResendUnit]:
-    """Split a unit of merged commands with several keys into its commands."""
+    """Split a merged command with several keys, such as MSET, into the commands merged in it."""
     data, commands = unit.requests[0]
     if len(commands) == 1 or "many" not in _properties(data).flags:
         return [unit]

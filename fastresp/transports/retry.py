@@ -214,12 +214,12 @@ class RetryFilter(Filter):
     def overtaken(self, window: Window) -> bool:
         """Return whether a command ran although an earlier command of the same key was refused.
 
-        Return False if this is harmless: the later command replaces or deletes the key, and the
-        refused command was split from merged commands and was not resent. The refused command is
-        then dropped, and counts as answered.
+        A later command that replaces or deletes the key does not count if the refused command was
+        split from merged commands and was not resent: the refused command is then dropped, and
+        counts as answered.
 
-        Call this method once all commands are answered. If it returns False, it has also dropped
-        the chunks that were kept for the check.
+        Call this method once all commands are answered. Before it returns False, it drops the
+        chunks that were kept for the check.
         """
         refused_keys: dict[bytes, list[int]] = {}
         for held in self._kept:

@@ -155,7 +155,7 @@ class Sending:
         return self.rows_up_to(commands), self.first_command + commands, self.first_byte + self.at
 
     def rows_up_to(self, commands: int) -> int:
-        """Return how many rows the connection has covered after the first ``commands`` commands."""
+        """Return how many rows the connection covers up to this number of the chunk's commands."""
         return self._rows_before + self.covered_rows(commands)
 
     def piece(self, max_bytes: int, replies: int | None = None) -> memoryview:
@@ -245,7 +245,7 @@ class Pace:
         return sending.whole_piece(max_bytes, replies)
 
     def _replies(self, sending: Sending) -> int:
-        """Return the limit that the rate limit sets for ``sending.whole`` now, in replies."""
+        """Return how far the rate limit lets ``sending.whole`` rise now, in replies."""
         _, commands, size = sending.totals()
         sent = size if self.in_bytes else commands
         left = self.allowed(sent) - sent

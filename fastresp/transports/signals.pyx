@@ -51,7 +51,7 @@ def receive(int fd, sink, Py_ssize_t reads, int milliseconds=0, bint soon=False)
         reads: maximum number of reads.
         milliseconds: maximum wait before each read; 0 for no wait. An exception of a signal handler
             ends the wait.
-        soon: whether input is likely to arrive soon, so that the wait starts by polling.
+        soon: whether input is likely to arrive soon; if so, each wait polls before it sleeps.
 
     Returns:
         The value for ``soon`` in the next call: whether this input arrived soon.
@@ -179,7 +179,7 @@ cdef class Undisturbed:
     Blocking the signals in the main thread would not help: the kernel would deliver them to
     another thread, and Python would still raise in the main thread. So signals are only recorded
     here, and raised again at the end. A signal that the kernel has just delivered to another thread
-    can still interrupt the block; the kernel delivers Ctrl-C to the main thread.
+    can still interrupt the block. This can't be Ctrl-C, which is delivered to the main thread.
 
     Attributes:
         holding: whether signals are being delayed.

@@ -52,9 +52,9 @@ class Counts(NamedTuple):
 class Refusals(NamedTuple):
     """Counts of refused commands that will be resent. Each error reply is counted once.
 
-    Interruptions: a signal handler may raise between any two bytecodes. The step is then repeated
-    from its start, with the same replies. So each change of a window or a ledger can be repeated,
-    since it is one of these:
+    Interruptions: a signal handler may raise between any two bytecodes. The same replies are then
+    processed again from the start. So each change of a window or a ledger must be repeatable, and
+    is one of these:
 
     - An entry of a dict or a set, whose key comes from the command: setting it again changes
       nothing. Entries are set before their reply is counted.
@@ -89,7 +89,7 @@ class Filter:
         return error
 
     def may_acknowledge(self, window: Window, received: int) -> int:
-        """Return how many of the ``received`` replies, from the first, may be acknowledged."""
+        """Return how many of the first ``received`` replies may be acknowledged."""
         return received
 
     def gate(self, window: Window) -> int | None:
