@@ -51,7 +51,7 @@ def receive(int fd, sink, Py_ssize_t reads, int milliseconds=0, bint soon=False)
         reads: maximum number of reads.
         milliseconds: maximum wait before each read; 0 for no wait. An exception of a signal handler
             ends the wait.
-        soon: whether input is likely to arrive soon; if so, each wait polls before it sleeps.
+        soon: whether input is likely to arrive soon; if so, the first wait polls before sleeping.
 
     Returns:
         The value for ``soon`` in the next call: whether this input arrived soon.
