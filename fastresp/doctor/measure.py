@@ -74,7 +74,7 @@ class Measured:
     Attributes:
         full: whether memory is so close to maxmemory that even a reply could evict keys.
         command: the command of all measurements except ``depths``: ``"SET"``, or ``"PING"`` if the
-            doctor may not write.
+            doctor writes nothing.
         reading_only: why nothing was written; empty if writes were measured.
         refused: the error replies of the server, by the name of the refused measurement.
         round_trip_ms: median round trip of a PING, in milliseconds.

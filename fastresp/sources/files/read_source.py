@@ -155,8 +155,8 @@ def read(
     JSON lines, or one JSON array: in a load, numbers keep their text, and ``{*!json}`` sends a row
     unchanged. For other consumers, a column of integers has 64-bit integers, or decimals of up to
     38 digits if an integer needs them; a column with fractions has the nearest 64-bit floats. An
-    integer that its column can't represent is an error, and so is a number that would become
-    infinite. A missing key is a null. In a load, keys and types may change from row to row. For
+    integer that its column can't represent, or a number that would become infinite, is an error.
+    A missing key is a null. In a load, keys and types may change from row to row. For
     other consumers, and with ``sort_by``, types come from the first 2 MiB; after that, new
     columns and values that don't fit are errors.
 
