@@ -136,7 +136,7 @@ def one_command(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def one_reply() -> Iterator[None]:
-    """Remove the index and the advice to pass ``nulls=`` from errors about a single command."""
+    """Omit the command's index and the advice to pass ``nulls=`` from errors."""
     try:
         yield
     except EncodeError as error:

@@ -182,7 +182,7 @@ cdef inline char *put_crlf(char *p) noexcept nogil:
 
 
 cdef inline char *put_copy(char *p, const char *data, Py_ssize_t n) noexcept nogil:
-    """Copy bytes. Short data is copied without memcpy, which halves the cost for a key."""
+    """Copy bytes. Not calling memcpy() for short data halves the cost of a key."""
     if n > COPIED_HERE:
         copy_long(p, data, n)
     elif n > 16:

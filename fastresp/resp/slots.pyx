@@ -102,7 +102,7 @@ cdef class Rules:
         last.table, last.size, last.rule = self.table, -1, NULL
 
     def slot(self, bytes command not None, *, bint every=False):
-        """Return the slot of a command; NO_KEY, UNKNOWN or SEVERAL if there is no such slot.
+        """Return the slot of a command; if it has no single slot, NO_KEY, UNKNOWN or SEVERAL.
 
         Args:
             command: the command as RESP.

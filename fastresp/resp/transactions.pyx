@@ -164,7 +164,7 @@ cdef class Batcher:
         """Return a chunk of transactions with the commands of ``inner``.
 
         Args:
-            inner: a chunk of commands; the new chunk refers to this chunk.
+            inner: a chunk of commands; the new chunk refers to ``inner``.
             ends: for each sequence of commands with the same marker, the index after the last
                 command; None for one sequence.
             numbers: the index of each sequence's marker.
@@ -304,7 +304,7 @@ cdef class Batcher:
         return append_bulk(self.out, value, end - value)
 
     cdef int finish(self, Py_ssize_t marker, Py_ssize_t row) except -1:
-        """End a transaction, which sets the marker to ``row``, the new number of rows."""
+        """End a transaction by setting the marker to ``row``, the new number of rows."""
         cdef bytes key = self.markers[marker]
         if self.script is not None:
             self.append_value(row)

@@ -285,7 +285,8 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
     """Write the result of default= for a value; without default=, write the value's usual text.
 
     Raises:
-        EncodeError: neither is possible.
+        EncodeError: the value is None, ``default`` returned an unsupported type, or there is no
+            ``default`` and the value has no usual text.
     """
     cdef str text
     kind = type(value).__name__
