@@ -104,7 +104,7 @@ def template_of(template: Templates, table: TTableSchema) -> TemplateLike:
     """Return the template of a table.
 
     Raises:
-        ValueError: the table has no template, or the write disposition ``replace``.
+        ValueError: the table has no template, or its write disposition is ``replace``.
     """
     if table.get("write_disposition") == "replace":
         raise ValueError(

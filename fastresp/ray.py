@@ -60,7 +60,7 @@ class RedisDatasink(Datasink[Totals]):
         self.totals: Totals | None = None
 
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
-        """Set an ID for this run, since each run may divide the rows among tasks differently."""
+        """Set an ID for this run, because each run may divide its rows among tasks differently."""
         self._sink.split = f"run {uuid4()} of Ray"
         self.totals = None
 

@@ -197,7 +197,7 @@ def _speed_up_connection(connection: Any) -> None:
 
 
 def _packer_for(connection: Any, replaced: Any) -> CommandPacker:
-    """Return a CommandPacker that sends the same bytes as the library's packer, ``replaced``.
+    """Return a CommandPacker that sends the same bytes as ``replaced``, the library's packer.
 
     With hiredis or libvalkey, the library sends text as UTF-8 and ignores ``encoding``.
     """
@@ -293,7 +293,7 @@ def _pack(
 
 @lru_cache
 def _encoder(encoding: str, errors: str) -> Callable[[str], bytes] | None:
-    """Return a function that encodes text; None for UTF-8, which needs no function."""
+    """Return a function that encodes text, or None for UTF-8, which needs no function."""
     if encoding.lower().replace("_", "-") in ("utf-8", "utf8") and errors == "strict":
         return None
     return lambda text: text.encode(encoding, errors)

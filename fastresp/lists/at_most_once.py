@@ -35,8 +35,8 @@ class PoppedItems:
     Attributes:
         column: the first items, as an Arrow column, or None.
         items: a deque of the items after the column.
-        batch: the items after ``items``, as the list of a reply. They are not moved to ``items``
-            unless necessary, since this takes 20 us for 1,000 items.
+        batch: the items after ``items``, in the list that a reply returned. They are moved to
+            ``items`` only if necessary, since moving 1,000 items takes 20 us.
         delivered: number of items that were returned to the caller and are not yet acknowledged.
     """
 
@@ -188,7 +188,7 @@ class AtMostOnce:
         yield from self._returning(self.popped.items)
 
     def _returning(self, items: deque[bytes]) -> Steps[None]:
-        """Push popped items back at the end where they were popped.
+        """Push popped items back to the end of the list that they were popped from.
 
         If the connection is lost, items that may be in the list are not pushed a second time.
         """
@@ -243,7 +243,7 @@ class AtMostOnce:
         self._others = 0
 
     def on_fork(self) -> None:
-        """Forget all items in a forked child, since they belong to the parent process."""
+        """In a forked child, forget all items, because they belong to the parent process."""
         self.popped.forget()
         self.popped.delivered = self.in_doubt = self.acknowledged = 0
         self.name = ""
@@ -293,7 +293,7 @@ class AtMostOnce:
         return steps
 
     def waiting_until(self, end: float) -> Steps[bool]:
-        """Wait for an item until the time ``end``, and store it; return False if none arrived."""
+        """Wait for an item, at most until ``end``, and store it; return False if none arrived."""
         yield from self.draining()
         core, timeout = self.connection.core, self.settings.timeout
         while (left := end - time.monotonic()) > 0:

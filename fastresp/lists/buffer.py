@@ -236,7 +236,7 @@ class ListBuffer(BaseBuffer):
         return self._call(self._calls.delivery.acknowledging(n))
 
     def recover(self) -> int:
-        """Put back items of consumers with an expired lease, at the end where they were popped.
+        """Put items of consumers with an expired lease back to the end they were popped from.
 
         Returns:
             The number of items put back.

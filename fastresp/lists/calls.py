@@ -149,8 +149,8 @@ class Calls:
         """Return whether a call may be repeated after an exception.
 
         It may be repeated if a cluster node was lost, and each sent command was answered or is
-        idempotent. With at-least-once, the commands matter only for pushes: before other calls
-        are repeated, the server puts back the items that the caller does not have.
+        idempotent. With at-least-once, only pushes need such commands: before other calls are
+        repeated, the server puts back the items that the caller does not have.
         """
         connection = self.connection
         if not (isinstance(error, LostConnection) and connection.in_cluster):
@@ -195,7 +195,7 @@ class Calls:
         """Put back items that were not returned or not acknowledged, and close the connection.
 
         Args:
-            after: the exception that ends the ``with`` block, to which errors are added as notes.
+            after: the exception that ends the ``with`` block; errors are added to it as notes.
         """
         self.check_idle()
         try:

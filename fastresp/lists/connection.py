@@ -79,7 +79,7 @@ class SlotOwner:
         raise failed
 
     def suspect(self) -> None:
-        """Move the first known node to the end, since this node could not be used."""
+        """Move the first known node to the end of the list, because it could not be used."""
         first, *others = self._known
         self._known = [*others, first]
 
@@ -105,7 +105,7 @@ class ListConnection:
     """Send commands and receive replies over one connection, which may be closed and replaced.
 
     Args:
-        closed: called whenever the connection was closed.
+        closed: called each time after the connection is closed.
 
     Attributes:
         is_open: whether a connection is open.

@@ -37,7 +37,7 @@ class Pushed(NamedTuple):
     Attributes:
         report: the report of the push's commands; ``report.rows`` counts the items.
         length: the length of the list after the last command.
-        dropped: number of oldest items that ``maxlen`` removed.
+        dropped: number of old items that ``maxlen`` removed.
     """
 
     report: Report
@@ -276,7 +276,7 @@ class Push:
                 self._count(self._sizes[self.rows.accept()], row)
 
     def _ran(self, row: list[Any]) -> bool:
-        """Return whether the RPUSH of a row ran, although a command of the row was refused."""
+        """After an error reply to a row, return whether the row's RPUSH ran nevertheless."""
         if self._per_row == 1:
             return False
         # RPUSH ran outside a transaction if a busy server refused MULTI.
@@ -318,7 +318,7 @@ class Push:
     # In a cluster
 
     def check_refused(self) -> None:
-        """Check that a cluster node refused no commands. Call it once all commands are answered.
+        """Check that a cluster node refused no commands. Call it after all commands are answered.
 
         Raises:
             SlotMoved: refused commands must be resent.
@@ -376,7 +376,7 @@ class Push:
                     error.add_note("fastresp: its attribute 'items' has the refused items")
 
     def give_up(self) -> None:
-        """Give up refused and unsent rows. Call it once all sent commands are answered."""
+        """Give up refused and unsent rows. Call it after all sent commands are answered."""
         self.current_report()
         self._not_sent += len(self.rows.refused) * self._per_row
         self.rows.give_up()

@@ -172,7 +172,7 @@ def checked_count(n: object) -> int:
 
 
 def run(script: str, settings: Settings, name: str, first: object, *others: object) -> Arguments:
-    """Return the command that runs a script for a consumer, whose name is the second of ARGV."""
+    """Return the command that runs a script for a consumer; ARGV[2] is the consumer's name."""
     # Send the whole script: it is small compared to the items, and EVAL avoids NOSCRIPT.
     return ("EVAL", script, 4, *keys_of(settings, name), first, name, *others)
 

@@ -75,8 +75,8 @@ class Hint:
         value: the recommended value, such as ``"skip"``; ``...`` if the user must choose a value;
             None to name only the option.
         preposition: a word before the option, such as ``"in"``; may be empty.
-        grouped: whether to show an option in ``GROUPED`` as an argument of its class. False for
-            ``copy()``, which has ``exists`` as a direct argument.
+        grouped: whether an option listed in ``GROUPED`` is shown as an argument of its class. False
+            for ``copy()``, which has ``exists`` as a direct argument.
     """
 
     option: str
@@ -158,7 +158,7 @@ WITHOUT_NULLS = Message(
 
 
 def above_zero(option: str, unit: str, value: object) -> Message:
-    """Return a message: an option must be a number above 0 or, in Python, None."""
+    """Return the message that an option must be a number above 0 or, in Python, None."""
     text = f" must be a number of {unit} above 0"
     return Message(Hint(option), text, InPython(", or None"), f", not {value!r}")
 
@@ -278,7 +278,7 @@ def joined_names(names: Sequence[str]) -> str:
 
 
 def is_format(name: str, names: Sequence[object]) -> bool:
-    """Return whether ``name`` is one of ``names`` with a format, such as ``id:05d``."""
+    """Return whether ``name`` is one of ``names`` plus a format, such as ``id:05d`` for ``id``."""
     field, colon, form = name.rpartition(":")
     return bool(colon and field in names and FORMAT.fullmatch(form))
 

@@ -99,7 +99,7 @@ def cause_shown(error: BaseException) -> BaseException:
 
     If the text, notes or causes of ``error`` contain credentials, return a copy in which they are
     masked. The type of the copy is the same, or a base class if an exception of this type can't
-    be created from only a text.
+    be created from a text alone.
     """
     inner = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     cause = inner and cause_shown(inner)
@@ -115,7 +115,7 @@ def cause_shown(error: BaseException) -> BaseException:
 
 
 def _made(kind: type, text: str) -> BaseException | None:
-    """Create an exception whose ``str()`` is ``text``; None if ``kind`` does not allow this."""
+    """Create an exception whose ``str()`` is ``text``, or return None if ``kind`` can't do this."""
     try:
         made = kind(text)
         return made if str(made) == text else None
@@ -212,8 +212,8 @@ def without_passwords(text: str, arguments: Sequence[bytes] = ()) -> str:
 
     Args:
         text: the error reply.
-        arguments: the command, including its name, to which the server replied (EXEC for a
-            transaction); empty if unknown, as with redis-cli. Error replies in ``QUOTED`` are
+        arguments: the command that the server replied to, including its name (for a
+            transaction, EXEC); empty if unknown, as with redis-cli. Error replies in ``QUOTED`` are
             masked whatever the arguments are.
     """
     for i in hidden_arguments(arguments):

@@ -128,8 +128,8 @@ class Report(Displayed):
         replies: number of commands whose replies, including error replies, were received. A reply
             to merged commands counts for each of these commands.
         durable: number of answered commands that are confirmed to be on disk or on replicas, as
-            requested by ``durable=``. ``replies`` then counts only confirmed commands. None if the
-            option was not given.
+            requested by ``durable=``; None without this option. With it, ``replies`` counts only
+            confirmed commands.
         failed: number of commands that were answered with an error, or with a reply that contains
             an error, such as the reply to EXEC.
         errors: the first 100 errors.
@@ -149,7 +149,7 @@ class Report(Displayed):
             expiry in the target were already equal.
         converted: number of values that ``copy()`` converted, since the target does not know their
             encoding.
-        expiries_dropped: number of fields of hashes whose time to live ``copy()`` dropped.
+        expiries_dropped: number of hash fields that ``copy()`` wrote without their time to live.
         in_parts: number of keys that ``copy()`` read and wrote in parts.
         by_value: why ``copy()`` read values with the commands of their types instead of DUMP; empty
             if it used DUMP.
@@ -270,7 +270,7 @@ class Report(Displayed):
         codes[code] = codes.get(code, 0) + count
 
     def uncount_error(self, text: str) -> None:
-        """Subtract an error reply that does not answer a command of the load."""
+        """Undo ``count_error()`` for an error reply that does not answer a command of the load."""
         codes = self.errors_by_code
         code = text[:CODE_CHARACTERS].partition(" ")[0]
         code = code if code in codes else OTHER_CODES
@@ -389,7 +389,7 @@ class Report(Displayed):
         return lines
 
     def _text_of(self, code: str, kept: list[str]) -> str:
-        """Return the text of a code's errors if all are the same, else the code and an example."""
+        """Return the text that a code's errors share; if they differ, the code and an example."""
         if len(set(kept)) == 1 and (len(kept) > 1 or self.errors_by_code[code] == 1):
             return kept[0]
         example = kept[0] if kept else self._examples.get(code, "")

@@ -103,8 +103,8 @@ def _handled(error: BaseException, otherwise: BaseException | None = None) -> Ba
 
     Args:
         error: an error that was raised while other errors were being handled.
-        otherwise: the context to set if all contexts of ``error`` are internal, for example
-            because ``error`` comes from another thread.
+        otherwise: the context to set if ``error`` has no context or only internal ones, for
+            example because it comes from another thread.
     """
     hiding, context = error, error.__context__
     while context is not None and (_is_internal(context) or _is_replaced(context, hiding)):
@@ -123,7 +123,7 @@ def _is_internal(error: BaseException) -> bool:
 
 
 def _is_replaced(error: BaseException, by: BaseException) -> bool:
-    """Return whether fastresp caught ``error`` and raised ``by`` with ``from None``."""
+    """Return whether fastresp caught ``error``, and raised ``by`` instead, with ``from None``."""
     first = error.__traceback__
     return by.__suppress_context__ and first is not None and _within(first, OURS)
 
@@ -163,7 +163,7 @@ def _within(entry: TracebackType, modules: tuple[str, ...]) -> bool:
 def _without(
     traceback: TracebackType | None, *modules: str, but: CodeType | None = None
 ) -> TracebackType | None:
-    """Return a traceback without frames of these modules, except frames whose code is ``but``."""
+    """Return a traceback without the frames of these modules; keep frames whose code is ``but``."""
     kept: TracebackType | None = None
     for each in reversed([*_entries(traceback)]):
         if each.tb_frame.f_code is but or not _within(each, modules):

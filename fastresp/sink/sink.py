@@ -53,8 +53,8 @@ class Sink:
             engines rerun failed tasks, sometimes in parallel. Each task has a checkpoint, from
             which a new attempt resumes, so a task must have the same rows in the same order each
             time. Without a name, only idempotent commands are accepted, such as SET, HSET or SADD;
-            and if a task writes a key twice, the older row may remain, because a second attempt
-            can repeat the first write, and end before it repeats the second.
+            and if two rows of a task write the same key, the older row may remain, because an
+            attempt that is run again can repeat the older write, and end before the newer one.
         tasks: number of tasks that load at the same time. These tasks share ``rate_limit`` and
             ``index_backlog`` equally.
         password: the server's password, if it is not in the URL.
@@ -276,7 +276,7 @@ class Sink:
             return task.commit()
 
     def finish_epoch(self, query: str, number: int, totals: Iterable[Totals]) -> None:
-        """End an epoch, and delete the records of the previous epoch, which can't run again.
+        """End an epoch; delete the previous epoch's records, because that epoch can't run again.
 
         Raises:
             CheckpointError: as in ``finish()``.
@@ -286,7 +286,7 @@ class Sink:
         self.epoch(query, number - 1).forget()
 
     def forget(self) -> None:
-        """Delete the hash that ``finish()`` stored. Call this once the engine can't rerun the job.
+        """Delete the hash that ``finish()`` stored. Call this when the engine can't rerun the job.
 
         Raises:
             TransportError: the server can't be reached.
@@ -422,7 +422,7 @@ def load_partition(sink: Sink, table: pa.Table, task_id: int) -> Totals:
 def digest(table: pa.Table) -> str:
     """Return the number of rows, and a short digest of the rows in order.
 
-    The digest does not depend on the division into batches, or on the bytes under nulls.
+    The digest does not depend on the division into batches, or on the bytes stored for nulls.
     """
     import pyarrow as pa
 

@@ -240,7 +240,7 @@ class TaskLoad:
         self.pushed.end(Aborted("the task was aborted"))
 
     def _renew_lease(self) -> None:
-        """Renew the lease, or abort, while the load waits for its connections."""
+        """Called while the load waits for its connections: renew the lease, or raise if aborted."""
         if self._aborted.is_set():
             raise Aborted("the task was aborted")
         self.pushed.while_full()
@@ -361,7 +361,7 @@ class RejectsOfTask:
 
     The file is created for the first failed command. If a file with this name exists, a
     number is appended to the name of the new file. The existing file is kept, since it may have
-    rejects of an earlier attempt, whose rows this attempt skips. In an object store, the file
+    rejects of an earlier attempt, for rows that this attempt skips. In an object store, the file
     appears when the task has ended.
 
     Args:

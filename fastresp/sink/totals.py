@@ -26,7 +26,8 @@ class Totals(Displayed):
             ``rows``.
         commands: number of whole commands sent by this attempt.
         failed: number of commands of this and earlier attempts that were answered with an error.
-        errors_by_code: number of errors of this attempt by code, such as ``{"WRONGTYPE": 5}``.
+        errors_by_code: number of errors of each code in this attempt, such as
+            ``{"WRONGTYPE": 5}``.
         skipped: number of commands not sent because of a null, or because they had no data.
         nulls_skipped: number of null fields, and null list items, omitted from commands that were
             sent.
@@ -96,7 +97,7 @@ class Totals(Displayed):
         If commands failed or may have failed, the level is WARNING, which Python shows by default.
 
         Args:
-            name: name of the data, which starts the message.
+            name: name of the data; the message starts with this name.
         """
         warned = self.failed or self.in_doubt or self.errors_unknown
         logger.log(logging.WARNING if warned else logging.INFO, "%s: %s", name, self)
