@@ -292,7 +292,7 @@ class ListConnection:
         return SlotMoved(error.text) if moved else error
 
     def reject_reply(self, question: str, reply: Any) -> NoReturn:
-        """Give up the connection, since a reply has an unexpected type or length."""
+        """Give up the connection, because a reply has an unexpected type or length."""
         self.core.reject_reply(question, reply)
 
     def expect(self, kind: type[Any] | UnionType, question: str, reply: Any) -> None:

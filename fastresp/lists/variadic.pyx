@@ -193,7 +193,7 @@ cdef class ListedStream(ArrowStream):
         return batch
 
     cdef Py_ssize_t values_in_list(self, ArrowArray *values) noexcept:
-        """Return the number of values per list with which an average list fits ``max_bytes``."""
+        """Return how many average-size values fit ``max_bytes``; at most ``most``, at least 1."""
         cdef int64_t size = 0
         if values.length == 0:
             return self.most

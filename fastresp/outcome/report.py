@@ -428,8 +428,8 @@ class PushError(LoadErrors):
         items: the items that were not pushed, in order, as bytes: items of refused commands, and
             items that were read from the source but not sent.
         taken: number of items read from the source. All except ``items`` are in the list.
-        later: number of items in the list that follow a refused item in the source. These items
-            were in flight at the first refusal.
+        later: number of items that were pushed although they follow a refused item in the source,
+            because they were in flight at the first refusal.
     """
 
     def __init__(self, report: Report, items: list[bytes], taken: int, later: int) -> None:

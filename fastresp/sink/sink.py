@@ -53,14 +53,14 @@ class Sink:
             engines rerun failed tasks, sometimes in parallel. Each task has a checkpoint, from
             which a new attempt resumes, so a task must have the same rows in the same order each
             time. Without a name, only idempotent commands are accepted, such as SET, HSET or SADD;
-            and if two rows of a task write the same key, the older row may remain, because an
-            attempt that is run again can repeat the older write, and end before the newer one.
+            and if two rows of a task write the same key, the older row may remain, because a
+            second attempt can repeat the older write, and end before the newer write.
         tasks: number of tasks that load at the same time. These tasks share ``rate_limit`` and
             ``index_backlog`` equally.
         password: the server's password, if it is not in the URL.
         split: a description of how rows are divided between tasks, such as ``"8 partitions"``.
-            With ``exactly_once``, tasks with a different description are refused before they send
-            anything, until the job has ended.
+            With ``exactly_once``, until the job has ended, a task with a different description is
+            refused before it sends anything.
         rejects: a folder, or a folder's URL for fsspec. Each attempt with failed commands writes a
             file ``TASK-ATTEMPT.jsonl`` for ``read_rejects()``; if this file exists, a number is
             added to the name.
@@ -159,7 +159,7 @@ class Sink:
         return is_idempotent(self.template, self._options.nulls)
 
     def check_rewrites(self) -> None:
-        """Check that each batch of a stream may rewrite all rows with new values.
+        """Refuse commands that are not idempotent, for streams whose batches each rewrite all rows.
 
         Raises:
             ValueError: the commands are not idempotent.

@@ -105,7 +105,7 @@ class Task:
         """Finish loading, wait for all replies, and return the task's Totals.
 
         Raises:
-            CheckpointError: the task has other rows than an earlier attempt.
+            CheckpointError: an earlier attempt of the task had different rows.
             LoadErrors: commands failed, in this or an earlier attempt, and ``on_error`` is not
                 ``"collect"``; or the load was stopped.
             others: as in ``write()``.

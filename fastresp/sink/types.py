@@ -35,7 +35,7 @@ def join_blocks(blocks: Iterable[pa.Table], advice: str) -> pa.Table:
 
 
 def _with_types(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
-    """Return a schema in which types of another schema replace the type null."""
+    """Return a schema in which the type null is replaced by types of the schema ``other``."""
     fields = {field.name: field.type for field in other}
     kinds = [_with_type(field.type, fields.get(field.name, field.type)) for field in schema]
     return pa.schema(list(zip(schema.names, kinds, strict=True)))
