@@ -145,10 +145,10 @@ class Report(Displayed):
         gone: number of keys that ``copy()`` found, but that were deleted or expired before it read
             them.
         deleted: number of keys of the target that ``copy(delete=True)`` deleted.
-        unchanged: number of keys that ``copy(changed=True)`` did not copy, since their value and
-            expiry in the target were already equal.
-        converted: number of values that ``copy()`` converted, since the target does not know their
-            encoding.
+        unchanged: number of keys that ``copy(changed=True)`` did not copy, because the target
+            already had them with the same value and expiry.
+        converted: number of values that ``copy()`` converted to an encoding that the target can
+            read.
         expiries_dropped: number of hash fields that ``copy()`` wrote without their time to live.
         in_parts: number of keys that ``copy()`` read and wrote in parts.
         by_value: why ``copy()`` read values with the commands of their types instead of DUMP; empty
