@@ -43,7 +43,7 @@ def gather(source, list batch, Py_ssize_t max_items, Py_ssize_t max_bytes, doubl
         max_items: stop after this many items.
         max_bytes: stop after the item that reaches this many bytes. The size of a str is its
             number of characters; of any other item, its ``len()``, or 32 if it has no length.
-        seconds: stop after this many seconds, when the next item has arrived.
+        seconds: stop after this many seconds, but only when the next item has been appended.
 
     Returns:
         False if the iterator is exhausted; True if it may have more items.

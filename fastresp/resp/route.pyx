@@ -381,7 +381,7 @@ cdef class Router:
         return 0
 
     cdef int copy(self, Chunk chunk, Py_ssize_t first, Py_ssize_t count) except -1:
-        """Copy the commands ``first`` to ``count - 1`` to the buffers of their lanes."""
+        """Copy the commands from ``first`` up to ``count - 1`` into their lanes' buffers."""
         cdef Py_ssize_t i, extra = 0, lane
         cdef const Reference *large = chunk.references
         cdef const Reference *own

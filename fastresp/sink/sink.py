@@ -354,7 +354,7 @@ def _check_options(options: dict[str, Any]) -> Options:
 
 
 class SinkOfNamedJob(Sink):
-    """A sink for a job that the engine has named, in which ``exactly_once`` is a bool.
+    """A sink for a job that the engine has named, so ``exactly_once`` is a bool, not a name.
 
     Args:
         job: name of the job.

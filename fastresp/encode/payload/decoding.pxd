@@ -272,7 +272,7 @@ cdef inline bint open_packed(Packed *f, Form form, const char *p, Py_ssize_t siz
 
 
 cdef inline bint is_back_length(const char *p, uint64_t size, int bytes) noexcept nogil:
-    """Return whether p has ``size`` in ``bytes`` bytes, in the format of put_back_length()."""
+    """Return whether ``bytes`` bytes at p are ``size`` in the format of put_back_length()."""
     cdef int at
     for at in range(bytes):
         if <uint8_t>p[at] != ((size >> 7 * (bytes - 1 - at) & 127) | (128 if at else 0)):

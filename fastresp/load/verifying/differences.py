@@ -198,7 +198,7 @@ class Candidate:
         return CANDIDATE_BYTES + sum(len(each) for each in texts if isinstance(each, bytes))
 
     def command(self) -> tuple[bytes | str | int, ...]:
-        """Return a command that writes only this value; the recheck reads what it writes."""
+        """Return a command that writes only this value, so that only this value is read again."""
         key, name, wanted = self.key, self.name, self.wanted
         match self.group:
             case "value":

@@ -330,8 +330,8 @@ def binomial_limit(differing: int, compared: int, confidence: float) -> float:
 def chance_of_at_most(differing: int, compared: int, share: float) -> float:
     """Return the chance that at most ``differing`` of ``compared`` rows differ.
 
-    ``share`` is the share of all rows that differ. It must be above ``differing / compared``: then
-    each term is below its predecessor.
+    ``share`` is the share of all rows that differ. It must be above ``differing / compared``, so
+    that the terms of the sum, from ``differing`` down to 0, decrease.
     """
     same = compared - differing
     ways = math.lgamma(compared + 1) - math.lgamma(differing + 1) - math.lgamma(same + 1)
