@@ -264,8 +264,8 @@ class Checkpoint:
             checkpoint is an error.
         take_over: resume even if another loader is active; that loader can no longer write.
         clear: delete the checkpoint and start with the first row.
-        source_id: an ID, such as a date, asserting that a source that can be read only once yields
-            the same rows in the same order in each load.
+        source_id: an ID, such as a date, for a source that can be read only once. If you pass the
+            ID of an earlier load, you assert that its source had the same rows in the same order.
 
     Raises:
         ValueError: an argument is invalid, or both ``resume`` and ``clear`` are True.

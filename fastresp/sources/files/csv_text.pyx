@@ -26,8 +26,8 @@ cdef enum State:
 cdef class Quotes:
     """Finds the quoted fields of a text, and the first faulty field.
 
-    A faulty field has text after its closing quote. It also contains line ends, or has a backslash
-    before its closing quote.
+    A field is faulty if it has text after its closing quote, and either contains line ends or has a
+    backslash before this quote.
 
     Args:
         delimiter: the byte between fields.
