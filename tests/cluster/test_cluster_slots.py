@@ -124,3 +124,26 @@ def test_stream_to_a_table(cluster: LocalCluster) -> None:
     assert sorted(pa.concat_tables(tables)["id"].to_pylist(), key=int) == [
         str(i) for i in range(USERS)
     ]
+
+
+@pytest.mark.slow
+def test_only_lost_slots_are_searched_again(cluster: LocalCluster) -> None:
+    """A node that has some of the lost slots returns keys of its own slots once."""
+    count = 40_000
+    # Long keys, as more than a megabyte of commands for found keys is sent ahead.
+    end = "x" * 1000
+    fastresp.mass_insert(range(count), f"HSET user:{{0}}:{end} name {{0}}", server=cluster.url)
+    share = range(5000, 9000)
+    slots = {i: key_slot(b"user:%d:%b" % (i, end.encode())) for i in range(count)}
+    wanted = {i for i, slot in slots.items() if slot in share}
+    first = {i for i in wanted if slots[i] < SLOTS // 3}
+    found = []
+    options: dict[str, Any] = {"server": cluster.url, "batch_rows": 100, "slots": share}
+    for row in fastresp.fetch_hashes(f"user:{{id}}:{end}", ["name"], **options):
+        found.append(int(row["id"]))
+        if len(found) == 100:
+            cluster.move_slot(SLOTS // 2, 0)
+            cluster.clients[1].client_kill_filter(_type="normal", skipme=True)
+    assert set(found) == wanted
+    assert len(found) > len(wanted), "no search began again"
+    assert len(first) == sum(each in first for each in found)

@@ -558,3 +558,19 @@ def test_memory_of_the_window_is_shared(server: LocalServer) -> None:
             held = [sending.chunk.memory for window in windows for sending in window._held]
             # Each may exceed its limit by the chunk that fills it.
             assert sum(held) < (16 << 20) + 8 * 700_000
+
+
+def test_threads_do_not_disturb_one_another(server: LocalServer, client: redis.Redis) -> None:
+    reports: list[fastresp.Report] = []
+
+    def load(name: str) -> None:
+        command = f"SET {name}:{{0}} {{1}}"
+        reports.append(insert_sync(rows(30_000), command, server=server.url, connections=2))
+
+    threads = [threading.Thread(target=load, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [report.replies for report in reports] == [30_000] * 3
+    assert client.dbsize() == 90_000

@@ -153,3 +153,14 @@ def test_many_damaged_files(tmp_path: Path, kind: str) -> None:
     """Load FASTRESP_DAMAGED_FILES files of each format, by default 10,000."""
     count = int(os.environ.get("FASTRESP_DAMAGED_FILES", "10000"))
     assert damage(kind, count, tmp_path) == []
+
+
+@pytest.mark.parametrize("transport", ["socket", "redis-cli"])
+def test_evil_file_from_python(
+    tmp_path: Path, server: LocalServer, client: redis.Redis, transport: Any
+) -> None:
+    client.set("kept", "1")
+    data = fastresp.read(evil_file(tmp_path))
+    with pytest.raises(fastresp.SourceError, match="column 'id' is damaged"):
+        fastresp.mass_insert(data, "SET {id} v", server=server.url, transport=transport)
+    assert client.keys() == [b"kept"]

@@ -609,3 +609,43 @@ def test_any_nested_value(value: Any, escaped: bool) -> None:
     text = json.dumps({"v": value}, ensure_ascii=escaped)
     found = values(lines(text), "SET k {v!json}")
     assert found == [json.dumps(value, ensure_ascii=False, separators=(",", ":"))]
+
+
+def number(value: Decimal) -> str:
+    """Return a decimal as JSON text."""
+    return format(value, "f") if value.is_finite() else "0"
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from(["a", "b", "ä", 'c"']),
+            st.one_of(st.integers(), st.floats(), st.none(), st.decimals(allow_nan=False)),
+        ),
+        min_size=1,
+        max_size=9,
+    )
+)
+def test_any_numbers(rows: list[dict[str, Any]]) -> None:
+    texts = [
+        {name: "null" if v is None else json.dumps(v) if not isinstance(v, Decimal) else number(v)
+         for name, v in row.items()}
+        for row in rows
+    ]  # fmt: skip
+    documents = [
+        "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in row.items()) + "}"
+        for row in texts
+    ]
+    found = made(lines(*documents), "RPUSH k {*!json}")
+    assert [command[2].decode() for command in found] == documents
+    names = {name for row in texts for name, text in row.items()}
+    sent = made(lines(*documents), "HSET k x y {**}") if names else []
+    kept = [
+        row for row in texts if set(row.values()) - {"null"}
+    ]  # {**} without fields makes no command
+    assert len(sent) == len(kept)
+    for row, command in zip(kept, sent, strict=True):
+        pairs = dict(zip(command[4::2], command[5::2], strict=True))
+        assert pairs == {
+            name.encode(): text.encode() for name, text in row.items() if text != "null"
+        }
