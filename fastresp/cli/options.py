@@ -297,7 +297,7 @@ from_replica = copy_option(
 )
 changed = copy_option(
     "--changed",
-    "Copy only keys that TARGET lacks, or has with another value; needs `--exists replace`.",
+    "Copy only keys whose value or expiry differs, or that TARGET lacks; with `--exists replace`.",
 )
 delete = copy_option(
     "--delete",
