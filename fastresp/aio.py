@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
@@ -38,6 +39,7 @@ from .server.options import (
     Options,
     Progress,
     RateLimit,
+    ReceiptPath,
     Rejects,
     arguments_of,
 )
@@ -84,6 +86,8 @@ async def mass_insert(
     durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
     checkpoint: str | Checkpoint | None = None,
     metrics: Metrics = None,
+    receipt: ReceiptPath = None,
+    lineage: bool = False,
     import_source: bool = False,
     wait_index: bool = False,
     index_backlog: int | None = None,
@@ -234,6 +238,8 @@ def loader(
     durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
     checkpoint: str | Checkpoint | None = None,
     metrics: Metrics = None,
+    receipt: ReceiptPath = None,
+    lineage: bool = False,
     import_source: bool = False,
     wait_index: bool = False,
     index_backlog: int | None = None,
@@ -294,7 +300,7 @@ async def copy(
 
 @public
 async def verify(
-    data: Data | AsyncIterable[Any],
+    data: Data | AsyncIterable[Any] | None = None,
     template: TemplateLike = None,
     server: ServerLike = None,
     *,
@@ -310,18 +316,20 @@ async def verify(
     progress: of_verify.Progress = None,
     default: Callable[[Any], Any] | None = None,
     max_reply_bytes: int | None = None,
+    receipt: str | os.PathLike[str] | None = None,
 ) -> VerifyReport:
     """Compare the data in a server with its source, from an event loop.
 
     Like ``fastresp.verify``; ``data`` may also be an async iterable, and ``server`` a
     ``redis.asyncio.Redis`` client.
     """
-    given = arguments_of(of_verify.VerifyOptions, locals())
-    verify_options = of_verify.VerifyOptions(**given, in_event_loop=True)
-    template = as_template(template)
-    data = as_source(data, template)
+    given = of_verify.with_receipt(locals())
+    found = arguments_of(of_verify.VerifyOptions, given)
+    verify_options = of_verify.VerifyOptions(**found, in_event_loop=True)
+    template = as_template(given["template"])
+    data = as_source(given["data"], template)
     kind = AsyncReadChunks if isinstance(data, AsyncIterable) else ReadChunks
-    options = Options(nulls=nulls, timeout=timeout, default=default)
+    options = Options(nulls=given["nulls"], timeout=timeout, default=default)
     return await run(of_verify.verify_core(kind(data, template, options), verify_options))
 
 

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from ..load.stored_receipt import ChangedSource
 from ..load.verifying.report import VerifyReport
 from ..outcome.errors import (
     CheckpointError,
@@ -170,6 +171,8 @@ def _code(error: BaseException, report: Report | VerifyReport | None) -> Exit:
             return Exit.USAGE
         case EarlierOutput() if report is None:
             return Exit.EARLIER
+        case ChangedSource():
+            return Exit.CHANGED
         case EncodeError() | ProtocolError() | FastrespError():
             return Exit.ERRORS
         case OSError() if not isinstance(error, WRONG_PATH):

@@ -37,6 +37,7 @@ class Exit(IntEnum):
     INTERRUPTED = 4
     ADVICE = 5  # of fastresp doctor
     EARLIER = 6
+    CHANGED = 7
     USAGE = 64  # EX_USAGE of sysexits.h
     TERMINATED = 143  # as a shell reports for a process that SIGTERM ended
 
@@ -51,6 +52,7 @@ MEANINGS = {
     Exit.ADVICE: "`fastresp doctor` found no problem, but has advice",
     Exit.EARLIER: "nothing was sent: the file of `--rejects`, `--bad-rows` or `--differences` "
     "still has entries from an earlier run",
+    Exit.CHANGED: "nothing is known: the source has changed since the load of `--receipt`",
     Exit.USAGE: "wrong usage: an invalid option or template, a missing file, or the checkpoint of "
     "another source",
     Exit.TERMINATED: "terminated by SIGTERM, for example when a container is stopped",

@@ -92,7 +92,7 @@ def load(source: str, templates: tuple[str, ...], from_rejects: bool, **values: 
     acknowledged, are in doubt, or were not sent.
 
     `--verify` reads the file again after the load, and compares it with the server, as
-    `fastresp verify` does.
+    `fastresp verify` does. `--receipt FILE` records what was loaded, and the result.
 
     Commands that delete data, such as DEL, need a confirmation on the terminal, or `--yes`.
     """
@@ -213,11 +213,11 @@ def run(
             progress = progress_of(flags.as_json, logger)
             end.report = mass_insert(data, template, **arguments, progress=progress)
         if reopen is not None and flags.verify and not end.report.stopped:
-            from .verify import verify_source
+            from .verify import recorded, verify_source
 
             # When a load is resumed, the times to live of earlier rows began in earlier runs.
             since = None if checkpoint is not None and checkpoint.resumes else begun
-            with reopen() as data:
+            with reopen() as data, recorded(load_options.receipt, end):
                 verify_source(
                     data, template_for(data, texts), end, nulls=load_options.nulls, server=server,
                     timeout=timeout, since=since,
@@ -231,6 +231,8 @@ def load_arguments(values: dict[str, Any], as_json: bool) -> dict[str, Any]:
     arguments["timeout"] = arguments["timeout"] or None
     if arguments.get("metrics") == STDOUT:
         raise ValueError("--metrics - would replace stdout again and again; name a file")
+    if arguments.get("receipt") == STDOUT:
+        raise ValueError("--receipt - would write to stdout; name a file, or use --json")
     if arguments["rejects"] == STDOUT:
         if as_json:
             raise ValueError("--json and --rejects - both write to stdout; use --rejects FILE")

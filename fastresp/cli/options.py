@@ -22,6 +22,9 @@ INPUT_FORMATS = ["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "rdb", *COM
 source = argument(
     "source", "SOURCE", "A file, a URL, a pattern such as `'part-*.csv'`, or `-` for stdin."
 )
+verify_source = argument(
+    "source", "[SOURCE]", "As for `fastresp load`; none with `--receipt`.", required=False
+)
 resp_source = argument("source", "SOURCE", "A RESP file, or `-` for stdin.")
 templates = argument(
     "templates",
@@ -240,6 +243,9 @@ differences = verify_option(
 max_differences = verify_option(
     "--max-differences N", "Stop comparing after N differences.", type=COUNT, default=100_000
 )
+verify_receipt = verify_option(
+    "--receipt FILE", "Read SOURCE, TEMPLATE and their options from a receipt.", type=FILE
+)
 repair = verify_option("--repair", "Write differing values again, except lists.")
 verify = option("--verify", "After the load, compare the server with the source.")
 dry_run = option("--dry-run", "Show what would be sent; send nothing.")
@@ -259,6 +265,14 @@ metrics = option(
     "--metrics FILE",
     "Once a second, replace FILE with counters of the load, in OpenMetrics format.",
     type=FILE,
+)
+receipt = option(
+    "--receipt FILE",
+    "At the end, write FILE, a JSON receipt, which `fastresp verify --receipt` checks again.",
+    type=FILE,
+)
+lineage = option(
+    "--lineage", "Send the receipt as OpenLineage events, to the backend in `$OPENLINEAGE_URL`."
 )
 yes = option("--yes -y", "Don't ask before commands that delete data.")
 as_json = option("--json", "Print the result as one JSON object.", name="as_json")
@@ -330,4 +344,4 @@ copied = together(
 copy_target = together(connections, rate_limit, timeout, on_error, max_errors, rejects)
 resending = together(retry_in_doubt, durable, import_source, wait_index, index_backlog)
 checkpoints = together(checkpoint, resume, take_over, checkpoint_clear)
-reporting = together(metrics, log, dry_run, yes, as_json)
+reporting = together(metrics, receipt, lineage, log, dry_run, yes, as_json)

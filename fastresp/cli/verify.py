@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ..encode.template import Template
+from ..load.stored_receipt import add_verification, read_receipt
 from ..load.verifying.report import Difference, DifferenceTarget, VerifyReport, difference_line
 from ..load.verifying.verify import VerifyOptions, verify
 from ..server.file_io import write_all
@@ -26,13 +29,13 @@ from .sources import (
     template_for,
 )
 
-__all__ = ["difference_target", "verify_command", "verify_source"]
+__all__ = ["difference_target", "recorded", "verify_command", "verify_source"]
 
 STDOUT = Path("-")
 
 
 @command("verify")
-@options.source
+@options.verify_source
 @options.templates
 @options.format
 @options.rows
@@ -47,10 +50,17 @@ STDOUT = Path("-")
 @options.differences
 @options.max_differences
 @options.repair
+@options.verify_receipt
 @options.log
 @options.as_json
 def verify_command(
-    source: str, templates: tuple[str, ...], nulls: Nulls, log: str, as_json: bool, **values: Any
+    source: str | None,
+    templates: tuple[str, ...],
+    nulls: Nulls,
+    receipt: Path | None,
+    log: str,
+    as_json: bool,
+    **values: Any,
 ) -> None:
     """Compare a server with the file that was loaded into it.
 
@@ -64,6 +74,10 @@ def verify_command(
     actual value of each difference. The exit code is 1 if there are differences.
 
     `--sample 1%` compares a share of the rows, and reports an upper bound for how many rows differ.
+
+    `--receipt FILE` repeats the comparison for the receipt of a load, and needs no SOURCE. A source
+    that has changed since has its own exit code. If the server needs a password, pass `--server` or
+    set `$REDIS_URL`.
     """
     with json_log(log == "json") as lines, ending(as_json=as_json, log=lines) as end:
         end.fields = VerifyReport().as_json() | {"same": None}
@@ -72,8 +86,21 @@ def verify_command(
         arguments["timeout"] = arguments["timeout"] or None
         arguments["differences"] = difference_target(arguments["differences"], as_json=as_json)
         VerifyOptions(**arguments)  # raises before the source is opened
+        source_options = SourceOptions(**values)
+        if receipt is not None:
+            if source is not None or source_options != SourceOptions():
+                raise ValueError(
+                    "--receipt has the source, the template and their options; leave them out"
+                )
+            if lines is not None:
+                server = arguments["server"] or read_receipt(receipt).server()
+                lines.of((), server).begin()
+            report = verify_source(None, None, end, nulls=nulls, receipt=receipt, **arguments)
+            end.end(Exit.OK if report.same else Exit.ERRORS)
+        if source is None:
+            raise ValueError("a source is missing; name a file, or use --receipt")
         check_templates(templates)
-        opening = opened(source, SourceOptions(**values), templates)
+        opening = opened(source, source_options, templates)
         with opening as data, counted_bad_rows(data, end):
             if lines is not None:
                 lines.of(data, arguments["server"]).begin()
@@ -100,6 +127,16 @@ def verify_source(
         raise
     end.add_verified(report)
     return report
+
+
+@contextmanager
+def recorded(receipt: str | os.PathLike[str] | None, end: Ending) -> Iterator[None]:
+    """After the block, add the verification to the load's receipt, if there is one."""
+    try:
+        yield
+    finally:
+        if receipt is not None and end.verified is not None:
+            add_verification(receipt, end.verified.as_json())
 
 
 def difference_target(path: Path | None, *, as_json: bool) -> DifferenceTarget:

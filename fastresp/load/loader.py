@@ -33,6 +33,7 @@ from ..server.options import (
     Options,
     Progress,
     RateLimit,
+    ReceiptPath,
     Rejects,
     Replicate,
 )
@@ -418,6 +419,8 @@ def loader(
     durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
     checkpoint: str | Checkpoint | None = None,
     metrics: Metrics = None,
+    receipt: ReceiptPath = None,
+    lineage: bool = False,
     import_source: bool = False,
     wait_index: bool = False,
     index_backlog: int | None = None,

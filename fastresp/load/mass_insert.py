@@ -21,6 +21,7 @@ from ..server.options import (
     Options,
     Progress,
     RateLimit,
+    ReceiptPath,
     Rejects,
 )
 from ..server.settings import Server, ServerLike, is_cluster
@@ -59,6 +60,8 @@ def mass_insert(
     durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
     checkpoint: str | Checkpoint | None = None,
     metrics: Metrics = None,
+    receipt: ReceiptPath = None,
+    lineage: bool = False,
     import_source: bool = False,
     wait_index: bool = False,
     index_backlog: int | None = None,
@@ -132,6 +135,13 @@ def mass_insert(
             second and at the end: the path of a file, which is replaced, or a callable that
             receives the text. A file with other content is not replaced.
             Needs ``pip install 'fastresp[metrics]'``.
+        receipt: the path of a JSON file to write at the end, even after an exception: the source
+            with a digest, the template, the server, the counts, and the outcome.
+            ``verify(receipt=)`` compares the server with the source again. A file that is not a
+            receipt is not replaced.
+        lineage: send the receipt as OpenLineage events with OpenLineageClient, which its
+            environment configures, for example by ``OPENLINEAGE_URL``. A failure is only logged.
+            Needs ``pip install 'fastresp[lineage]'``.
         import_source: make this load an import source, which sees expired keys (CLIENT
             IMPORT-SOURCE). Use it to copy a server that still receives writes. Needs Valkey 8.1
             with ``import-mode yes``.
@@ -162,9 +172,10 @@ def mass_insert(
         TypeError: the data is not an iterable of rows, or is columns and ``default`` was given.
         ValueError: an option, or a combination of options, is invalid.
         SourceError: the source of the columns failed.
-        OSError: the rejects file can't be opened (nothing was sent) or written, or the metrics file
-            can't be created (nothing was sent; later failures are only logged).
-        ImportError: ``metrics`` is given, and the package for it is not installed.
+        OSError: the rejects file can't be opened (nothing was sent) or written, the metrics file
+            can't be created (nothing was sent; later failures are only logged), or the receipt
+            can't be created (nothing was sent) or written (after the load).
+        ImportError: ``metrics`` or ``lineage`` is given, and its package is not installed.
 
         KeyboardInterrupt and the source's exceptions propagate unchanged, after all earlier
         commands were loaded. An exception during the load has the report as its ``report``
@@ -204,6 +215,10 @@ def features(chunks: Chunks) -> list[Feature]:
     found: list[Feature] = []
     if isinstance(options.progress, Feature):
         found.append(options.progress)
+    if options.receipt is not None or options.lineage:
+        from .receipt import Receipt
+
+        found.insert(0, Receipt(options))  # its ended() is called last
     if options.metrics is not None:
         from .telemetry import Metrics
 

@@ -18,7 +18,7 @@ from .settings import Server, ServerLike
 
 __all__ = [
     "ACKNOWLEDGED", "FSYNC", "Checkpoint", "MaxErrors", "Merge", "Metrics", "Mode", "Nulls",
-    "Options", "Progress", "Rate", "RateLimit", "Rejects", "Replicate", "Serialize",
+    "Options", "Progress", "Rate", "RateLimit", "ReceiptPath", "Rejects", "Replicate", "Serialize",
     "arguments_of", "check_timeout", "grouped",
 ]  # fmt: skip
 
@@ -51,6 +51,7 @@ MaxErrors: TypeAlias = int | str | None
 Nulls: TypeAlias = Literal["auto", "skip", "empty", "error", "delete"]
 Progress: TypeAlias = bool | Callable[[Report], object] | None
 Metrics: TypeAlias = str | os.PathLike[str] | Callable[[str], object] | None
+ReceiptPath: TypeAlias = str | os.PathLike[str] | None
 Rejects: TypeAlias = str | os.PathLike[str] | Callable[[CommandError], object] | None
 
 
@@ -366,6 +367,8 @@ class Options:
     timeout: float | None = 30.0
     progress: Progress = None
     metrics: Metrics = None
+    receipt: ReceiptPath = None
+    lineage: bool = False
     import_source: bool = False
     default: Callable[[Any], Any] | None = None
     mode: Merge | Serialize | Replicate | None = None
@@ -392,7 +395,11 @@ class Options:
         self._check_transport()
         valid = self.index_backlog is None or _is_count(self.index_backlog)
         self._check("index_backlog", valid, "a whole number of documents of 1 or more")
-        _check_flags(wait_index=self.wait_index, import_source=self.import_source)
+        _check_flags(
+            wait_index=self.wait_index, import_source=self.import_source, lineage=self.lineage
+        )
+        valid = self.receipt is None or isinstance(self.receipt, str | os.PathLike)
+        self._check("receipt", valid, "the path of a file")
         if isinstance(self.mode, Replicate):
             self._check_replicate()
         if self.nulls == "delete" and isinstance(self.mode, Serialize):

@@ -11,8 +11,8 @@ from array import array
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain
-from operator import call
+from itertools import chain, tee
+from operator import call, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ..encode.row_key import RowKeys
@@ -95,6 +95,7 @@ class Chunks:
         self._splitter: LaneSplitter | None = None
         self._gatherer: Gatherer | None = None
         self._flushed = time.monotonic()
+        self._observe: Callable[[Chunk], object] | None = None
         self.start_row = 0
         self._batcher: Batcher | None = None
         self._ran = array("q")
@@ -132,6 +133,13 @@ class Chunks:
         """Set the values of the markers, once all commands up to the current row have run."""
         if self._batcher is not None:
             self._batcher.reached = markers
+
+    def observe(self, function: Callable[[Chunk], object]) -> None:
+        """Call a compiled function with each encoded chunk, before it is merged or routed.
+
+        Call this before ``open()``.
+        """
+        self._observe = function
 
     def open(self) -> None:
         """Open the source if it is not open yet; raises as ``encoding()`` does."""
@@ -350,6 +358,9 @@ class Chunks:
 
     def _cut(self) -> None:
         chunks: Iterator[Chunk] = filter(None, map(call, (self.writer.take,)))
+        if self._observe is not None:
+            chunks, observed = tee(chunks)
+            chunks = map(itemgetter(0), zip(chunks, map(self._observe, observed), strict=True))
         if self._router is not None:
             self._store(chain.from_iterable(map(self._router.route, chunks)))
             self._more = self._more and self._router.failing is None

@@ -35,11 +35,11 @@ INTERNAL = {
     "Replicate": "address announced",
     "RedisCli": "connecting finishing flush kill limited made running stop writing",
     "Report": "behind count_error message uncount_error",
-    "RespFile": "blocks check fraction summary",
+    "RespFile": "arguments blocks check fraction summary",
     "Sink": "check_rewrites once_argument",
     "SourceError": "message",
-    "Table": "description estimated_rows for_load fraction has_places line_numbers place "
-    "skips_bad_rows",
+    "Table": "arguments description estimated_rows for_load fraction has_places line_numbers "
+    "local_files place query skips_bad_rows",
     "Template": "deleting self_contained",
     "Totals": "log of sum",
     "VerifyReport": "UNIT add first message",

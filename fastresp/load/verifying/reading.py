@@ -55,9 +55,12 @@ Show = Callable[[Report], object]
 class ReadEncoder:
     """Encodes a source, and creates the reads that verify each chunk."""
 
-    def __init__(self, encoder: Encoder, planner: ReadPlanner) -> None:
+    def __init__(
+        self, encoder: Encoder, planner: ReadPlanner, observe: Callable[[Chunk], object] | None
+    ) -> None:
         self._encoder = encoder
         self._planner = planner
+        self._observe = observe
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._encoder, name)
@@ -76,18 +79,27 @@ class ReadEncoder:
     def take(self) -> Chunk | None:
         """Return the reads for the rows encoded since the last call; None if no read is needed."""
         chunk = self._encoder.take() if self._planner.error is None else None
-        return None if chunk is None else self._planner.plan_reads(chunk)
+        if chunk is None:
+            return None
+        if self._observe is not None:
+            self._observe(chunk)
+        return self._planner.plan_reads(chunk)
 
 
 class ReadChunks(Chunks):
     """Chunks of reads; ``planner`` creates them, and must be set before ``open()``."""
 
     planner: ReadPlanner
+    _observe_source: Callable[[Chunk], object] | None = None
+
+    def observe(self, function: Callable[[Chunk], object]) -> None:
+        """Call a function with each chunk of the source's commands, not of the reads."""
+        self._observe_source = function
 
     def open(self) -> None:
         if self._source is None:
             super().open()
-            self.writer = ReadEncoder(self.writer, self.planner)
+            self.writer = ReadEncoder(self.writer, self.planner, self._observe_source)
 
     def configure_for(self, answers: Answers | None) -> None:
         super().configure_for(answers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections import Counter
@@ -24,6 +25,7 @@ from ...sources.source import Data, as_source, place_of
 from ...transports.driver import Blocking, Emit, Pull, Step, run
 from ..commands import command_names
 from ..progress import reporting
+from ..stored_receipt import StoredReceipt, read_receipt
 from .comparison import Comparison
 from .differences import Candidate, Differences, apply_recheck, missing_items, repairable
 from .read_planner import ReadPlanner
@@ -60,6 +62,7 @@ class VerifyOptions:
     timeout: float | None = 30.0
     progress: Progress = None
     max_reply_bytes: int | None = None
+    receipt: StoredReceipt | None = None
     in_event_loop: bool = False
 
     def __post_init__(self) -> None:
@@ -99,7 +102,7 @@ class VerifyOptions:
 
 @public
 def verify(
-    data: Data,
+    data: Data | None = None,
     template: TemplateLike = None,
     server: ServerLike = None,
     *,
@@ -115,6 +118,7 @@ def verify(
     progress: Progress = None,
     default: Callable[[Any], Any] | None = None,
     max_reply_bytes: int | None = None,
+    receipt: str | os.PathLike[str] | None = None,
 ) -> VerifyReport:
     """Compare the data in Redis or Valkey with its source.
 
@@ -155,6 +159,10 @@ def verify(
             VerifyReport.
         max_reply_bytes: maximum bytes of a reply, which has up to 1,000 values; a larger reply is
             an error. None for 512 MiB.
+        receipt: the path of a load's receipt: the source, ``template`` and ``nulls`` are read from
+            it; the default of ``server`` is the load's server, and the default of ``since`` its
+            start. A source that can't be read again from its path must be passed as ``data``. If
+            the server needs a password, pass ``server``, or set ``REDIS_URL`` to its URL.
 
     Returns:
         The report, with counts of rows, values, and differences by kind; its ``same`` is True if no
@@ -164,8 +172,10 @@ def verify(
         EncodeError, TemplateError: as in ``mass_insert``, or a command can't be verified.
         CommandError: the server refuses a read for a reason other than the type of a key.
         TypeError: ``differences`` is neither a path nor a plain function.
-        ValueError: an option is invalid, or ``repair`` was used with lists.
+        ValueError: an option is invalid, ``repair`` was used with lists, or the receipt is damaged
+            or from a load that is not complete.
         TransportError, TransportTimeout: as in ``mass_insert``.
+        SourceError: the source has changed since the load of the receipt.
         OSError: the differences file exists, or can't be written.
 
         The ``report`` attribute of an exception that is raised during the comparison, or while the
@@ -177,11 +187,18 @@ def verify(
     a JSON.SET has a path that may match several parts of a document, the document is not compared
     completely; ``stopped`` then says so.
     """
-    options = VerifyOptions(**arguments_of(VerifyOptions, locals()))
-    template = as_template(template)
-    encoding = Options(nulls=nulls, timeout=timeout, default=default)
-    chunks = ReadChunks(as_source(data, template), template, encoding)
+    given = with_receipt(locals())
+    options = VerifyOptions(**arguments_of(VerifyOptions, given))
+    template = as_template(given["template"])
+    encoding = Options(nulls=given["nulls"], timeout=timeout, default=default)
+    chunks = ReadChunks(as_source(given["data"], template), template, encoding)
     return run(verify_core(chunks, options))
+
+
+def with_receipt(given: dict[str, Any]) -> dict[str, Any]:
+    """Complete the arguments of ``verify()`` from the receipt, if there is one."""
+    path = given["receipt"]
+    return given if path is None else read_receipt(path).arguments(given)
 
 
 def verify_core(chunks: ReadChunks, options: VerifyOptions) -> Generator[Any, Any, VerifyReport]:
@@ -246,6 +263,8 @@ class Verification:
             self._comparison, share=options.share or 1.0, seed=options.seed, exact=options.exact,
             repair=options.repair,
         )  # fmt: skip
+        receipt = options.receipt
+        self._digest = None if receipt is None else receipt.digest(chunks.data)
         self._started = time.monotonic()
         # The differences that the recheck has confirmed.
         self._differing: list[Candidate] = []
@@ -259,11 +278,18 @@ class Verification:
     def run(self) -> VerifySteps:
         """Compare, recheck, repair, and find the lines of the rows that differ."""
         yield Pull(partial(check_source, self._chunks, self.options), self._chunks.blocks)
+        digest, receipt = self._digest, self.options.receipt
+        if digest is not None and receipt is not None:
+            digest.start(self._chunks)
+            if digest.over == "files":
+                yield Blocking(partial(receipt.check, digest), digest.stop)
         progress: Any = self.options.progress
         if callable(progress):
             progress = partial(self._call_with_report, progress)
         with reporting(progress, self._chunks.data) as show:
             yield from self._compare(self._comparison, self._chunks, show)
+        if digest is not None and receipt is not None and digest.over == "commands":
+            receipt.check(digest)
         self._undone = "not all differences were rechecked"
         yield from self._recheck_all()
         if self.options.repair:

@@ -45,6 +45,7 @@ class CommandsFile(RespFile):
     The lines are converted to RESP while they are read. Empty lines are left out.
     """
 
+    _format = "commands"
     _is_resp = False
 
     @contextmanager
@@ -162,6 +163,10 @@ class RejectsFile(CommandSource):
     def __iter__(self) -> Iterator[list[str | bytes]]:
         self.names()
         return self._commands()
+
+    def arguments(self) -> dict[str, Any] | None:
+        given = {"source": os.path.abspath(os.fsdecode(self.name)), "format": "rejects"}
+        return given | ({} if self._limit is None else {"limit": self._limit})
 
     def names(self) -> list[str]:
         """Check the file, and return the names of its commands in capitals."""

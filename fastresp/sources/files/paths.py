@@ -18,7 +18,7 @@ from .remote import is_pattern, is_remote, path_of, remote_files
 
 __all__ = [
     "FORMATS", "Format", "Path", "SUFFIXES", "Source", "exists", "files_of", "format_of",
-    "is_file", "names_no_format", "names_snapshot", "pattern_of",
+    "is_file", "is_local_file", "names_no_format", "names_snapshot", "pattern_of",
 ]  # fmt: skip
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -179,6 +179,11 @@ def names_snapshot(path: str) -> bool:
 def is_file(source: Any) -> bool:
     """Return whether a source is a URL or the path of a regular file, so it can be read again."""
     return isinstance(source, str) and (is_remote(source) or os.path.isfile(source))
+
+
+def is_local_file(source: Any) -> bool:
+    """Return whether a source is the path of a regular file of this machine."""
+    return isinstance(source, str) and not is_remote(source) and os.path.isfile(source)
 
 
 def _suffix(file: str) -> tuple[str, bool]:

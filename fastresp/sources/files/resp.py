@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, Any
 
 from ...outcome.errors import EncodeError, ProtocolError, SourceError
 from ...outcome.messages import Hint, Message
@@ -61,6 +61,13 @@ class CommandSource:
     name: str
     _initial: InitialState
 
+    def arguments(self) -> dict[str, Any] | None:
+        """Return arguments of ``read`` that read the same commands again; None if there are none.
+
+        For a rejects file, ``format`` is ``"rejects"``.
+        """
+        return None
+
     def place(self, row: int) -> tuple[str, int]:
         """Return the file of a row, and the row's index in the file."""
         return self.name, row
@@ -100,6 +107,7 @@ class RespFile(CommandSource):
         TypeError: the file object is open for text.
     """
 
+    _format = "resp"
     _is_resp = True  # False if commands are converted, so that their size is unknown
 
     def __init__(
@@ -137,6 +145,13 @@ class RespFile(CommandSource):
 
     def __repr__(self) -> str:
         return f"<fastresp.RespFile of {self.name}>"
+
+    def arguments(self) -> dict[str, Any] | None:
+        if self._start is None or not isinstance(self._source, (str, os.PathLike)):
+            return None
+        given = {"source": os.path.abspath(os.fsdecode(self.name)), "format": self._format}
+        limit = {} if self.limit is None else {"limit": self.limit}
+        return given | limit | ({"skip_truncated": True} if self.skip_truncated else {})
 
     @property
     def rows(self) -> int | None:

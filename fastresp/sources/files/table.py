@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property, partial
 from importlib import import_module
 from itertools import islice
@@ -18,9 +19,10 @@ from ...outcome.report import as_html
 from ...server.file_io import check_unused
 from .input import StopEvent
 from .partitions import Partitions
+from .paths import is_local_file
 from .read_ahead import ReadAhead, SourcePass
 from .reading import ColumnRequest, FileSet
-from .remote import current
+from .remote import current, is_remote
 
 __all__ = ["Table", "import_optional"]
 
@@ -109,6 +111,57 @@ class Table:
         }
         partitions = [Partitions(path, options.pattern).values for path in paths]
         return found | {"partitions": repr(partitions)} if any(partitions) else found
+
+    @property
+    def query(self) -> str | None:
+        """The SQL query without credentials; None if there is no query."""
+        return None if self._sql is None else masked(self._sql)
+
+    def local_files(self) -> list[str] | None:
+        """Return the local files whose bytes determine all rows; None if there are none.
+
+        None for URLs, pipes and file objects; for queries that read anything but these files; and
+        with a limit, since most of a large file may then not be read.
+        """
+        sources = self._files.sources
+        if not sources or self._limit is not None or not all(map(is_local_file, sources)):
+            return None
+        if self._sql is not None and import_optional("duckdb", ".query_tables").reads_others(
+            self._sql
+        ):
+            return None
+        return list(sources)
+
+    def arguments(self) -> dict[str, Any] | None:
+        """Return arguments of ``read`` that read the same rows again; None if there are none.
+
+        The values can be stored as JSON, and contain no credentials.
+        """
+        options, kinds, sql = self._files.options, set(self._files.kinds), self._sql
+        sources = [getattr(each, "url", each) for each in self._files.sources]
+        texts = [each for each in (*sources, options.pattern, sql) if each is not None]
+        if not self._files.are_paths or not texts or any(masked(each) != each for each in texts):
+            return None
+        paths = [each if is_remote(each) else os.path.abspath(each) for each in sources]
+        if options.pattern is not None:
+            pattern = options.pattern
+            source: Any = pattern if is_remote(pattern) else os.path.abspath(pattern)
+        else:
+            source = paths[0] if len(paths) == 1 else paths
+        given: dict[str, Any] = {"source": source if paths else sql}
+        if paths and sql is not None:
+            given["sql"] = sql
+        if len(kinds) == 1 and None not in kinds:
+            given["format"] = next(iter(kinds))
+        for each in fields(options):
+            value = getattr(options, each.name)
+            if each.compare and value != each.default:
+                given[each.name] = list(value) if isinstance(value, tuple) else value
+        if self._files.writes_bad_rows:
+            given["bad_rows"] = "skip"
+        if self._limit is not None:
+            given["limit"] = self._limit
+        return given | ({"sort_by": list(self._sort_by)} if self._sort_by else {})
 
     @property
     def error(self) -> BaseException | None:

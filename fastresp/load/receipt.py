@@ -1,0 +1,268 @@
+"""The receipt of a load: a JSON file with its source, template, server, counts and outcome.
+
+``docs/reference/receipt.md`` describes the fields.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import os
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from ..encode.template import Template, fixed_text
+from ..outcome.errors import LoadErrors, TransportError
+from ..outcome.messages import Hint, Message, message_of
+from ..outcome.passwords import holds_passwords, masked
+from ..server.options import Options
+from ..server.preflight import Requirements
+from ..server.settings import as_server
+from ..sources.files import Table
+from ..sources.files.checks import check_not_read
+from ..sources.files.paths import is_local_file
+from ..sources.files.remote import RemotePath
+from ..sources.files.resp import CommandSource
+from ..sources.source import files_of
+from ..transports.driver import Blocking, Steps
+from .load import Feature, Load
+from .new_file import TargetPath, new_file
+from .stored_receipt import (
+    BEGINNING,
+    BLOCK_BYTES,
+    COMPLETE,
+    FORMAT,
+    VERSION,
+    SourceDigest,
+    encoded,
+    url_of,
+    utc,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from .lineage import Lineage
+
+__all__ = ["Receipt"]
+
+# Counts of the report that a receipt has.
+COUNTS = (
+    "rows", "commands", "replies", "failed", "durable", "in_doubt", "unsent", "skipped",
+    "nulls_skipped", "existing", "keys", "resumed_at", "failed_before", "bytes_sent",
+)  # fmt: skip
+# Options that change what a load does; a receipt has no others.
+OPTIONS = (
+    "nulls", "transport", "connections", "on_error", "max_errors", "rate_limit", "retry", "durable",
+    "import_source",
+)  # fmt: skip
+
+
+class Receipt(Feature):
+    """Writes the receipt of a load at its end, even after an exception, and sends it as events.
+
+    Args:
+        options: the load's options: the path of the receipt, and whether to send events.
+
+    Raises:
+        ImportError: the package that sends events is not installed.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._lineage: Lineage | None = None
+        if options.lineage:
+            from .lineage import Lineage
+
+            name = None if options.checkpoint is None else options.checkpoint.name
+            self._lineage = Lineage(name)
+        self._place: TargetPath | None = None
+        self._started, self._clock = time.time(), time.monotonic()
+
+    def begin(self, load: Load) -> None:
+        """Check the path, remove the receipt of an earlier load, and start the digest.
+
+        Raises:
+            OSError: the file can't be created, or a file there is not a receipt.
+            ValueError: the path is not a file, or is also used for something else.
+        """
+        options, data = self._options, load.chunks.data
+        self._server = as_server(options.server, Requirements(nodes=True))
+        if options.receipt is not None:
+            self._place = _checked_place(options, files_of(data))
+        self._source = _source_of(data)
+        self._digest = SourceDigest(data)
+        self._digest.start(load.chunks)
+        if self._lineage is not None:
+            self._lineage.start(self._source, url_of(self._server), load.chunks.template)
+
+    def ended(self, load: Load) -> Steps[None]:
+        """Write the receipt, and send the last event.
+
+        Raises:
+            OSError: the load has succeeded, but the receipt can't be written.
+        """
+        if isinstance(load.error, GeneratorExit):  # after it, nothing can be awaited
+            self._finish(load)
+        else:
+            yield Blocking(partial(self._finish, load), self._digest.stop)
+
+    def _finish(self, load: Load) -> None:
+        digest, state, sha256 = self._digest, _state_of(load), None
+        if state != COMPLETE:
+            digest.stop()
+        elif digest.over == "commands" and load.report.ended_before:
+            digest.stop("an earlier load with this checkpoint has read the source")
+        elif digest.over == "commands" and load.chunks.start_row:
+            digest.stop("the load resumed after the first row")
+        try:
+            sha256 = digest.result()
+        finally:  # also if the wait is interrupted
+            if sha256 is None:
+                digest.stop("its computation was interrupted")
+            found = {"over": digest.over, "sha256": sha256, "reason": digest.reason}
+            document = self._document(load, state) | {"source": self._source | {"digest": found}}
+            try:
+                self._write(document, load)
+            finally:
+                if self._lineage is not None:
+                    self._lineage.end(document)
+
+    def _write(self, document: dict[str, Any], load: Load) -> None:
+        if self._place is None:
+            return
+        try:
+            with new_file(self._place) as file:
+                file.add(encoded(document))
+        except OSError as error:
+            if load.error is None:
+                error.report = load.report  # type: ignore[attr-defined]
+                raise
+            text = "the receipt could not be written: %s"
+            logging.getLogger("fastresp").warning(text, error)
+
+    def _document(self, load: Load, state: str) -> dict[str, Any]:
+        options, report = self._options, load.report
+        checkpoint = options.checkpoint
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "fastresp": version("fastresp"),
+            "state": state,
+            "error": _error_of(load),
+            "stopped": str(report.stopped) or None,
+            "started": utc(self._started),
+            "ended": utc(time.time()),
+            "seconds": round(time.monotonic() - self._clock, 3),
+            "source": self._source,
+            "template": _text_of(load.chunks.template),
+            "options": _options_of(options),
+            "server": self._server_of(load),
+            "counts": {name: getattr(report, name) for name in COUNTS},
+            "errors": dict(report.errors_by_code),
+            "restarts": list(report.restarts),
+            "rejects": _rejects_of(options),
+            "checkpoint": None if checkpoint is None else checkpoint.name,
+            "verification": None,
+        }
+
+    def _server_of(self, load: Load) -> dict[str, Any]:
+        answers = None if load.transport is None else load.transport.answers
+        found: dict[str, Any] = {"url": url_of(self._server)}
+        if answers is None:
+            return found | dict.fromkeys(("product", "version", "run_id", "mode"))
+        return found | {
+            "product": "valkey" if answers.valkey else "redis",
+            "version": answers.version,
+            "run_id": answers.run_id or None,
+            "mode": "cluster" if answers.cluster else "standalone",
+        }
+
+
+def _checked_place(options: Options, files: list[str]) -> TargetPath:
+    """Check the path of the receipt, and remove the receipt of an earlier load."""
+    assert options.receipt is not None
+    place = TargetPath(options.receipt, (BEGINNING,), "receipt")
+    check_not_read(place.path, files)
+    for other in (options.rejects, options.metrics):
+        if isinstance(other, str | os.PathLike) and os.path.realpath(other) == place.path:
+            text = f"{os.fspath(other)} is also the file of another option; use another one for "
+            raise ValueError(Message(text, Hint("receipt", ...)))
+    folder = os.path.dirname(place.path)
+    os.stat(folder)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), place.path)
+    with suppress(FileNotFoundError):
+        os.unlink(place.path)
+    return place
+
+
+def _state_of(load: Load) -> str:
+    error = load.error
+    if error is not None and not isinstance(error, LoadErrors):
+        return "failed" if isinstance(error, Exception) else "interrupted"
+    return "stopped" if load.report.stopped else COMPLETE
+
+
+def _error_of(load: Load) -> dict[str, str] | None:
+    error = load.error
+    if error is None or isinstance(error, LoadErrors):
+        return None
+    # The text of a TransportError has the report.
+    text = error.args[0] if isinstance(error, TransportError) else message_of(error)
+    return {"type": type(error).__name__, "message": masked(str(text))}
+
+
+def _text_of(template: Template | None) -> str | None:
+    """Return the text of a template; None for no template, or if it may have a password."""
+    if template is None or any(holds_passwords(fixed_text(each[0])) for each in template.commands):
+        return None
+    return template.text
+
+
+def _source_of(data: Any) -> dict[str, Any]:
+    """Return the identity of a source: its type, its files, and how to read it again."""
+    kind = type(data)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__.partition('.')[0]}."
+    again = isinstance(data, Table | CommandSource)
+    return {
+        "type": "loader" if data is None else module + kind.__qualname__,
+        "query": data.query if isinstance(data, Table) else None,
+        "files": list(map(_file_of, files_of(data))),
+        "read": data.arguments() if again else None,
+    }
+
+
+def _file_of(path: str) -> dict[str, Any]:
+    if isinstance(path, RemotePath):
+        return {"path": str(path), "size": path.state.size, "version": path.state.version}
+    if not is_local_file(path):
+        return {"path": masked(path)}
+    found = os.stat(path)
+    return {"path": os.path.abspath(path), "size": found.st_size, "mtime": utc(found.st_mtime)}
+
+
+def _options_of(options: Options) -> dict[str, Any]:
+    mode = {} if options.mode is None else asdict(options.mode)
+    found = {name: getattr(options, name) for name in OPTIONS}
+    return found | {
+        "mode": options.mode_name,
+        **{name: value for name, value in mode.items() if value is not None},
+        "default": options.default is not None,
+    }
+
+
+def _rejects_of(options: Options) -> dict[str, Any] | None:
+    """Return the number of lines of the rejects file, and its digest."""
+    path = options.rejects
+    if not isinstance(path, str | os.PathLike) or not os.path.isfile(path):
+        return None
+    count, made = 0, hashlib.sha256()
+    with suppress(OSError), open(path, "rb", buffering=0) as file:
+        while block := file.read(BLOCK_BYTES):
+            made.update(block)
+            count += block.count(b"\n")
+    return {"path": os.path.abspath(path), "count": count, "sha256": made.hexdigest()}
