@@ -1,4 +1,4 @@
-"""Write docs/reference/cli.md and exit-codes.md: python docs/make_cli.py.
+"""Write cli.md, exit-codes.md and misbehaviours.md in docs/reference/: python docs/make_cli.py.
 
 Help texts mark code with backticks; this page fails to build where a mark is missing.
 """
@@ -15,6 +15,7 @@ import click
 from fastresp.cli.app import app
 from fastresp.cli.command_line import Option
 from fastresp.cli.exit_codes import MEANINGS
+from fastresp.testing.misbehaviours import CATEGORY_TEXTS, MISBEHAVIOURS
 
 # A code span; code outside of one: options, fastresp commands and placeholders.
 SPAN = re.compile(r"(`[^`]+`)")
@@ -127,10 +128,14 @@ cluster. |
 [`CopyPlan`](api.md#fastresp.CopyPlan).
 """
 
-COMMON = """\
-## Options of all commands
+MISBEHAVIOURS_HEAD = """\
+# Misbehaviours
 
-Put them before the name of the command:
+<!-- Made by docs/make_cli.py: change fastresp/testing/misbehaviours.py, not this page. -->
+
+The misbehaviours of [`fastresp.testing.Misbehaving`](../guides/test-a-client.md), and what a client
+should do. The last column is what a test can expect: `reply`, the real server's reply; `error`, an
+exception, or the real server's reply; `any`, anything but a hang or a crash.
 """
 
 COMMON = """\
@@ -159,7 +164,25 @@ def exit_codes_page() -> str:
     return EXIT_CODES_HEAD + table + EXIT_CODES_TAIL
 
 
-PAGES = {REFERENCE / "cli.md": page, REFERENCE / "exit-codes.md": exit_codes_page}
+def misbehaviours_page() -> str:
+    """Return misbehaviours.md."""
+    pieces = [MISBEHAVIOURS_HEAD]
+    for category, text in CATEGORY_TEXTS.items():
+        found = [each for each in MISBEHAVIOURS.values() if each.category == category]
+        lines = [
+            f"| {each.name} | {_cell(each.does)} | {_cell(each.client_should)} | `{each.expect}` |"
+            for each in found
+        ]
+        head = ["| Name | What the server does | What a client should do | |", "|---|---|---|---|"]
+        pieces.append("\n".join([f"## {category}\n", f"{_cell(text)}\n", *head, *lines, ""]))
+    return "\n".join(pieces)
+
+
+PAGES = {
+    REFERENCE / "cli.md": page,
+    REFERENCE / "exit-codes.md": exit_codes_page,
+    REFERENCE / "misbehaviours.md": misbehaviours_page,
+}
 
 
 def _command(ctx: click.Context) -> str:

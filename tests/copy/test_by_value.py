@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import redis
 from every_encoding import contents, differences, fill, knows_field_expiry
-from evil_server import Evil, EvilServer, only
 from local_cluster import LocalCluster
 from module_server import module_options
 from other_servers import Noida
@@ -30,6 +29,8 @@ from fastresp.encode.payload.restorer import Restorer
 from fastresp.load.copying import server_entries
 from fastresp.load.copying.in_parts import temporary
 from fastresp.server.local_server import LocalServer
+from fastresp.testing import Connection, Misbehaving
+from fastresp.testing.connection import Reply
 
 StartServer = Callable[..., LocalServer]
 TARGET = "valkey-9.1"
@@ -70,6 +71,10 @@ def check(source: redis.Redis, target: redis.Redis) -> None:
     timed = knows_field_expiry(target)
     wanted = comparable(contents(source), timed=timed)
     assert differences(wanted, comparable(contents(target))) == []
+
+
+def misbehaving(server: LocalServer, path: Path, reply: Reply, only: str = "") -> Misbehaving:
+    return Misbehaving(reply, server.url, listen=path / "socket", only=only)
 
 
 def test_permission_for_dump(refused: str, source: redis.Redis, target: redis.Redis) -> None:
@@ -123,8 +128,7 @@ def test_foreign_payload(
 ) -> None:  # fmt: skip
     """A server that stores values in another form."""
     reply = b"$%d\r\n%s\r\n" % (len(payload), payload)
-    evil = only(b"DUMP", lambda talk, command, honest: reply)
-    with EvilServer(shared_source.socket, tmp_path / "evil", evil) as server:
+    with misbehaving(shared_source, tmp_path, lambda *call: reply, "DUMP") as server:
         report = fastresp.copy(server.url, target, match="*set*")
     assert "payload" in report.by_value
     assert target.smembers("set") == source.smembers("set")
@@ -317,17 +321,17 @@ def test_part_that_is_refused(source: redis.Redis, target: redis.Redis) -> None:
     assert target.keys() == []
 
 
-def changing(change: Callable[[], object], times: int, name: bytes = b"LRANGE LONG 10") -> Evil:
+def changing(change: Callable[[], object], times: int, name: bytes = b"LRANGE LONG 10") -> Reply:
     """Change the source each time when a part of a value is read, and at most ``times`` times."""
     left = [None] * times
 
-    def evil(talk: Any, command: list[bytes], honest: bytes) -> bytes:
-        if left:
+    def changed(connection: Connection, command: list[bytes], honest: bytes) -> bytes:
+        if left and b" ".join(command).upper().startswith(name):
             left.pop()
             change()
         return honest
 
-    return only(name, evil)
+    return changed
 
 
 @pytest.fixture
@@ -344,8 +348,8 @@ def test_key_that_goes_while_it_is_read(
     tmp_path: Path,
 ) -> None:  # fmt: skip
     target.set("other", 1)
-    evil = changing(lambda: source.execute_command(change), 1)
-    with EvilServer(shared_source.socket, tmp_path / "evil", evil) as server:
+    changed = changing(lambda: source.execute_command(change), 1)
+    with misbehaving(shared_source, tmp_path, changed) as server:
         report = fastresp.copy(server.url, target, match=long, max_payload_bytes=PARTS)
     assert (report.gone, report.rows, report.in_parts, report.failed) == (1, 0, 0, 0)
     assert target.keys() == [b"other"]
@@ -360,14 +364,14 @@ def test_list_that_changes_while_it_is_read(
     options: Any = {"match": long, "max_payload_bytes": PARTS, "exists": "replace"}
     last = b"LRANGE LONG 21"
     once = changing(lambda: source.execute_command(change), 1, last)
-    with EvilServer(shared_source.socket, tmp_path / "once", once) as server:
+    with misbehaving(shared_source, tmp_path, once) as server:
         report = fastresp.copy(server.url, target, **options)
     assert (report.rows, report.in_parts) == (1, 1)
     assert target.lrange(long, 0, -1) == source.lrange(long, 0, -1)
     before = target.llen(long)
     always = changing(lambda: source.execute_command(change), 1_000, last)
     with (
-        EvilServer(shared_source.socket, tmp_path / "always", always) as server,
+        misbehaving(shared_source, tmp_path, always) as server,
         pytest.raises(fastresp.LoadErrors, match="changed while it was read") as raised,
     ):
         fastresp.copy(server.url, target, **options)
@@ -380,8 +384,8 @@ def test_appends_while_a_list_is_read(
     long: str, shared_source: LocalServer, source: redis.Redis, target: redis.Redis, tmp_path: Path
 ) -> None:
     """These are later changes, as to any key that was copied before."""
-    evil = changing(lambda: source.rpush(long, "more"), 1_000)
-    with EvilServer(shared_source.socket, tmp_path / "evil", evil) as server:
+    changed = changing(lambda: source.rpush(long, "more"), 1_000)
+    with misbehaving(shared_source, tmp_path, changed) as server:
         report = fastresp.copy(server.url, target, match=long, max_payload_bytes=PARTS)
     assert report.rows == 1
     found = target.lrange(long, 0, -1)
@@ -405,8 +409,8 @@ def test_values_that_change_while_they_are_read(
     server = start_server(program=located("redis-8.2", WHEEL_SERVERS))
     with redis.Redis.from_url(server.url) as source:
         fill(source)
-        evil = changing(lambda: source.execute_command(change), 1, name)
-        with EvilServer(server.socket, tmp_path / "evil", evil) as between:
+        changed = changing(lambda: source.execute_command(change), 1, name)
+        with misbehaving(server, tmp_path, changed) as between:
             report = fastresp.copy(between.url, target, match=key, max_payload_bytes=10)
         assert (report.gone, report.failed) == ("DEL" in change, 0)
         wanted = {at: each for at, each in contents(source).items() if at == key.encode()}
@@ -529,12 +533,12 @@ def test_damaged_key_after_keys_in_parts(
     """Keys that were deferred before a key that can't be copied are copied."""
     tried = []
 
-    def damaged(talk: Any, command: list[bytes], honest: bytes) -> bytes:
+    def damaged(connection: Any, command: list[bytes], honest: bytes) -> bytes:
         tried.append(command)
         return honest if len(tried) == 1 else b"$3\r\nbad\r\n"
 
     with (
-        EvilServer(shared_source.socket, tmp_path / "evil", only(b"DUMP", damaged)) as server,
+        misbehaving(shared_source, tmp_path, damaged, "DUMP") as server,
         pytest.raises(fastresp.SourceError) as raised,
     ):
         fastresp.copy(server.url, target, max_payload_bytes=PARTS)

@@ -17,7 +17,6 @@ import preloaded
 import pytest
 import redis
 from command_line import PROGRAM, invoke
-from evil_server import EvilServer, Talk
 from local_cluster import LocalCluster
 from module_server import module_options
 from server_programs import WHEEL_SERVERS, located
@@ -27,6 +26,7 @@ import fastresp.aio
 from fastresp.cli.exit_codes import Exit
 from fastresp.outcome.report import IndexState
 from fastresp.server.local_server import LocalServer
+from fastresp.testing import Connection, Misbehaving
 
 pytestmark = pytest.mark.few(2)
 Insert = Callable[..., fastresp.Report]
@@ -85,11 +85,11 @@ def scanning_for_ever(
     """The URL of a server that claims to scan for an index without progress."""
     create(client)
 
-    def scans(talk: Talk, command: list[bytes], reply: bytes) -> bytes:
+    def scans(connection: Connection, command: list[bytes], reply: bytes) -> bytes:
         return reply.replace(b"indexing\r\n:0\r\n", b"indexing\r\n:1\r\n")
 
-    with EvilServer(module_server.socket, tmp_path / "evil", scans) as evil:
-        yield evil.url
+    with Misbehaving(scans, module_server.url, listen=tmp_path / "scanning") as server:
+        yield server.url
 
 
 def calls(client: redis.Redis) -> dict[str, int]:

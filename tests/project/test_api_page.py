@@ -17,9 +17,19 @@ from check_site import api_names
 NAMES = api_names((ROOT / "docs" / "reference" / "api.md").read_text())
 # Members of classes have longer names.
 TOP = [name for name in NAMES if name.rpartition(".")[0] not in NAMES]
-MODULES = ("__init__", "aio", "dask", "dlt", "ray", "redis_py", "sink/__init__", "spark")
+MODULES = (
+    "__init__",
+    "aio",
+    "dask",
+    "dlt",
+    "ray",
+    "redis_py",
+    "sink/__init__",
+    "spark",
+    "testing/__init__",
+)
 # The engines need not be installed.
-IMPORTED = ("fastresp", "fastresp.aio", "fastresp.redis_py", "fastresp.sink")
+IMPORTED = ("fastresp", "fastresp.aio", "fastresp.redis_py", "fastresp.sink", "fastresp.testing")
 # Names without an underscore that other modules of fastresp use and users must not: a new one needs
 # a decision, and belongs either here or on the page.
 INTERNAL = {

@@ -58,12 +58,12 @@ ENGINES = {"sink", "dask.py", "dlt.py", "ray.py", "spark.py"}
 ADAPTER_LINES = 120
 
 
-def test_sixteen_entries_at_most() -> None:
+def test_seventeen_entries_at_most() -> None:
     """A reader who searches for something reads all names; engines' users find their engine."""
     files = {
         path.relative_to(ROOT / "fastresp").parts[0] for path in (ROOT / "fastresp").rglob("*.py")
     }
-    assert 6 <= len((files | {"py.typed"}) - ENGINES) <= 16
+    assert 6 <= len((files | {"py.typed"}) - ENGINES) <= 17
 
 
 def test_adapters_are_short() -> None:

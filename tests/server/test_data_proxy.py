@@ -12,36 +12,35 @@ from typing import Any
 
 import pytest
 import redis
-from evil_server import EvilServer, Hangup, Talk
 from loads import Insert
 
 import fastresp
 from fastresp.server.local_server import LocalServer
+from fastresp.testing import Connection, HangUp, Misbehaving
 
 OTHERS = {b"CLIENT", b"INFO", b"CONFIG", b"MULTI", b"COMMAND", b"HELLO", b"ECHO"}
 ROWS = [(f"k:{i}", i) for i in range(300)]
 
 
-def close(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
+def close(connection: Connection, command: list[bytes], honest: bytes) -> bytes:
     if command[0].upper() in OTHERS:
-        raise Hangup
+        raise HangUp
     return honest
 
 
-def refuse(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
+def refuse(connection: Connection, command: list[bytes], honest: bytes) -> bytes:
     if command[0].upper() not in OTHERS:
         return honest
     if command[0].upper() == b"MULTI":
-        talk.honest([b"DISCARD"])  # the server behind has begun one
+        connection.honest([b"DISCARD"])  # the server behind has begun one
     return b"-ERR unknown command\r\n"
 
 
 @pytest.fixture(params=[close, refuse])
 def proxy(
     request: pytest.FixtureRequest, server: LocalServer, tmp_path: Path
-) -> Iterator[EvilServer]:
-    path = redis.Redis.from_url(server.url).get_connection_kwargs()["path"]
-    with EvilServer(Path(path), tmp_path / "proxy", request.param) as proxy:
+) -> Iterator[Misbehaving]:
+    with Misbehaving(request.param, server.url, listen=tmp_path / "proxy") as proxy:
         yield proxy
 
 
@@ -58,7 +57,7 @@ def told(caplog: pytest.LogCaptureFixture) -> Callable[[], int]:
 def test_load(
     options: dict[str, Any],
     insert: Insert,
-    proxy: EvilServer,
+    proxy: Misbehaving,
     client: redis.Redis,
     told: Callable[[], int],
 ) -> None:
@@ -68,14 +67,14 @@ def test_load(
     assert told() == 1
 
 
-def test_load_of_commands(proxy: EvilServer, client: redis.Redis, told: Callable[[], int]) -> None:
+def test_load_of_commands(proxy: Misbehaving, client: redis.Redis, told: Callable[[], int]) -> None:
     report = fastresp.mass_insert([("SET", *row) for row in ROWS], server=proxy.url)
     assert report.transport == "socket"
     assert client.get("k:299") == b"299"
     assert told() == 1
 
 
-def test_reading(proxy: EvilServer, client: redis.Redis, told: Callable[[], int]) -> None:
+def test_reading(proxy: Misbehaving, client: redis.Redis, told: Callable[[], int]) -> None:
     fastresp.mass_insert(ROWS, "SET {0} {1}; HSET h:{0} f {1}", server=proxy.url)
     assert fastresp.execute("GET", "k:1", server=proxy.url) == b"1"
     keys = [key for key, _ in ROWS]
@@ -87,7 +86,7 @@ def test_reading(proxy: EvilServer, client: redis.Redis, told: Callable[[], int]
     assert told() == 5  # once for each call
 
 
-def test_lists(proxy: EvilServer, client: redis.Redis) -> None:
+def test_lists(proxy: Misbehaving, client: redis.Redis) -> None:
     with fastresp.ListBuffer("q", server=proxy.url) as buffer:
         buffer.push(range(1000))
         assert len(buffer.pop(1000)) == 1000

@@ -35,7 +35,7 @@ REFUSALS = (
 )  # fmt: skip
 # A limit for the memory that damaged lengths request. AddressSanitizer reserves more for itself.
 MEMORY_BYTES = 4 << 30
-EVIL = "\r\n*1\r\n$8\r\nFLUSHALL\r\n"
+INJECTED = "\r\n*1\r\n$8\r\nFLUSHALL\r\n"
 NUMBERS = (
     0, 1, -1, 2, 7, 127, 255, 256, 65535, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1, -(2**63),
 )  # fmt: skip
@@ -57,8 +57,8 @@ TEMPLATES = (
 
 def columns(rows: int) -> dict[str, pa.Array]:
     """Return columns of many types, with text that looks like commands."""
-    texts = [f"text {row} {EVIL * (row % 5)}" if row % 7 else None for row in range(rows)]
-    words = [EVIL if row % 3 else "word" for row in range(rows)]
+    texts = [f"text {row} {INJECTED * (row % 5)}" if row % 7 else None for row in range(rows)]
+    words = [INJECTED if row % 3 else "word" for row in range(rows)]
     lists = [[f"item {item}" for item in range(row % 4)] for row in range(rows)]
     noon = datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.UTC)
     return {
@@ -78,7 +78,7 @@ def columns(rows: int) -> dict[str, pa.Array]:
         "amount": pa.array([decimal.Decimal("1.50")] * rows, pa.decimal128(9, 2)),
         "day": pa.array([noon.date()] * rows),
         "uuid": pa.array([uuid.UUID(int=row).bytes for row in range(rows)], pa.uuid()),
-        "raw": pa.array([EVIL.encode()] * rows),
+        "raw": pa.array([INJECTED.encode()] * rows),
         "half": pa.array(np.arange(rows, dtype="f2")),
         "yes": pa.array([True] * rows),
     }  # fmt: skip
@@ -102,7 +102,7 @@ def whole_files(kind: str) -> list[bytes]:
         return ["".join(json.dumps(row) + "\n" for row in each).encode() for each in (rows, nested)]
     if kind == "resp":
         file = io.BytesIO()
-        fastresp.dump([(row, EVIL) for row in range(30)], "HSET {0} field {1}", file)
+        fastresp.dump([(row, INJECTED) for row in range(30)], "HSET {0} field {1}", file)
         return [file.getvalue()]
     found = []
     for names in (tuple(everything), JSON, PLAIN):

@@ -6,11 +6,8 @@ import os
 import random
 import re
 import signal
-import socket
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -20,6 +17,7 @@ from loads import Insert, commands, in_the_background, insert_asyncio, insert_sy
 import fastresp
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Options
+from fastresp.testing import Connection, Misbehaving
 from fastresp.transports.lanes import Lanes
 from fastresp.transports.socket import SocketTransport
 from fastresp.transports.window import Window
@@ -181,47 +179,6 @@ def test_interruption_while_a_chunk_is_added(
         assert client.dbsize() == 1000
 
 
-class Proxy:
-    """A proxy before a real server that corrupts replies."""
-
-    def __init__(self, server: LocalServer, spoil: Callable[[bytes], bytes]) -> None:
-        self.spoil = spoil
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"redis://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.server = server
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                ours, _ = self.listener.accept()
-            except OSError:
-                return
-            theirs = socket.socket(socket.AF_UNIX)
-            theirs.connect(str(self.server.socket))
-            threading.Thread(target=self._copy, args=(ours, theirs, bytes), daemon=True).start()
-            threading.Thread(
-                target=self._copy, args=(theirs, ours, self.spoil), daemon=True
-            ).start()
-
-    @staticmethod
-    def _copy(source: socket.socket, sink: socket.socket, change: Callable[[bytes], bytes]) -> None:
-        try:
-            while data := source.recv(65536):
-                sink.sendall(change(data))
-        except OSError:
-            pass
-        finally:
-            for end in (sink, source):
-                with suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
-                end.close()
-
-    def close(self) -> None:
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
-
-
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("bad", "words"),
@@ -234,19 +191,11 @@ class Proxy:
 def test_invalid_replies(
     insert_singly: Insert, server: LocalServer, bad: bytes, words: str
 ) -> None:
-    count = 0
+    def spoil(connection: Connection, command: list[bytes], honest: bytes) -> bytes:
+        return honest + bad
 
-    def spoil(data: bytes) -> bytes:
-        nonlocal count
-        count += data.count(b"+OK")
-        # Between two replies, not inside one.
-        return data + bad if count > 1000 and data.endswith(b"\n") else data
-
-    proxy = Proxy(server, spoil)
-    try:
+    with Misbehaving(spoil, server.url, after=1100) as proxy:
         error = lost(insert_singly, proxy.url, commands(300_000))
-    finally:
-        proxy.close()
     assert re.search(words, str(error))
     assert "sent invalid replies" in str(error)
     assert error.report is not None

@@ -22,8 +22,8 @@ from fastresp.lists import ListBuffer
 from fastresp.resp.split import CommandSplitter
 from fastresp.server.local_server import LocalServer
 
-EVIL = b"\r\n*1\r\n$8\r\nFLUSHALL\r\n"
-TEXT = b"x" * 150 + EVIL * 10
+INJECTED = b"\r\n*1\r\n$8\r\nFLUSHALL\r\n"
+TEXT = b"x" * 150 + INJECTED * 10
 INTS = Raw("l", 10, None, int64(*range(10)))
 WORDS = strings(*range(11), data=b"0123456789")
 BACKWARDS = strings(0, 3, 2, 5, data=TEXT)

@@ -14,7 +14,7 @@ import preloaded
 import pyarrow as pa
 import pytest
 import redis
-from damaged_files import EVIL, KINDS
+from damaged_files import INJECTED, KINDS
 from places import SUPPORT
 from pyarrow import parquet
 from raw_arrays import int32
@@ -30,13 +30,13 @@ from fastresp.sources.files.columnar import IpcFile
 MAX_CRASHES = 5
 
 
-def evil_file(path: Path, suffix: str = "arrow", names: tuple[str, ...] = ("id",)) -> str:
+def hostile_file(path: Path, suffix: str = "arrow", names: tuple[str, ...] = ("id",)) -> str:
     """Write a file with a string that ends before it begins, followed by a command as a string."""
     # A string of -60 bytes once made the encoder write commands with keys ending inside the third
     # string.
-    texts = ["x" * 140, ("y" * 10 + "\r\n$1\r\nv" + EVIL).ljust(60, "z"), "w" * 50]
+    texts = ["x" * 140, ("y" * 10 + "\r\n$1\r\nv" + INJECTED).ljust(60, "z"), "w" * 50]
     table = pa.table(dict.fromkeys(names, texts))
-    file = path / f"evil.{suffix}"
+    file = path / f"hostile.{suffix}"
     write_ipc(file, table)
     data = file.read_bytes()
     assert data.count(int32(0, 140, 200, 250)) == len(names)
@@ -46,10 +46,10 @@ def evil_file(path: Path, suffix: str = "arrow", names: tuple[str, ...] = ("id",
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("suffix", ["arrow", "arrows", "feather"])
-def test_evil_file_runs_no_command(
+def test_hostile_file_runs_no_command(
     tmp_path: Path, server: LocalServer, client: redis.Redis, suffix: str
 ) -> None:
-    path = evil_file(tmp_path, suffix)
+    path = hostile_file(tmp_path, suffix)
     client.set("kept", "1")
     done = preloaded.run(
         [sys.executable, "-m", "fastresp", "load", path, "SET {id} v", "--server", server.url],
@@ -60,14 +60,14 @@ def test_evil_file_runs_no_command(
     assert f"{path}: from row 0 on, column 'id' is damaged" in done.stderr
 
 
-def test_evil_file_in_a_query(tmp_path: Path) -> None:
-    path = evil_file(tmp_path)
+def test_hostile_file_in_a_query(tmp_path: Path) -> None:
+    path = hostile_file(tmp_path)
     assert "column 'id' is damaged" in failure(path, sql="SELECT id FROM source")
 
 
-def test_evil_file_read_by_pyarrow(tmp_path: Path) -> None:
+def test_hostile_file_read_by_pyarrow(tmp_path: Path) -> None:
     """If pyarrow reads it, our column encoder refuses it, with row and column."""
-    with pa.memory_map(evil_file(tmp_path, names=("other", "id"))) as file:
+    with pa.memory_map(hostile_file(tmp_path, names=("other", "id"))) as file:
         table = pa.ipc.open_file(file).read_all()
         with pytest.raises(
             fastresp.EncodeError, match=r"row 1, command 1, column 'other'.*damaged"
@@ -156,11 +156,11 @@ def test_many_damaged_files(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("transport", ["socket", "redis-cli"])
-def test_evil_file_from_python(
+def test_hostile_file_from_python(
     tmp_path: Path, server: LocalServer, client: redis.Redis, transport: Any
 ) -> None:
     client.set("kept", "1")
-    data = fastresp.read(evil_file(tmp_path))
+    data = fastresp.read(hostile_file(tmp_path))
     with pytest.raises(fastresp.SourceError, match="column 'id' is damaged"):
         fastresp.mass_insert(data, "SET {id} v", server=server.url, transport=transport)
     assert client.keys() == [b"kept"]

@@ -90,7 +90,7 @@ def test_arrow_file_changed_during_a_load(
 
     def overwrite() -> None:
         with open(path, "r+b") as file:
-            file.write(b"evil" * (size // 4))
+            file.write(b"junk" * (size // 4))
 
     changed = Changing(overwrite)
     with suppress(fastresp.SourceError):  # it was not yet read to its end

@@ -14,9 +14,9 @@ from typing import Any
 
 import preloaded
 import pytest
-from evil_callers import BOUNDS, CALLERS, ROWS, TIMEOUT_S
-from evil_server import CONTENT, ENDLESS, EVILS, EvilServer, Talk
 from peak import PEAK
+from reading_calls import BOUNDS, CALLERS, ROWS, TIMEOUT_S
+from watched_server import BY_NAME, ENDLESS, WatchedServer
 
 import fastresp
 from fastresp import FastrespError, aio
@@ -26,6 +26,7 @@ from fastresp.resp.grammar import BULK_BYTES
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import grouped
 from fastresp.server.settings import Server
+from fastresp.testing import Connection, Misbehaving
 
 # Maximum length of an exception's text, including notes.
 TEXT_CHARACTERS = 20_000
@@ -47,7 +48,7 @@ def filled(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> LocalServer:
     return server
 
 
-def outcome(name: str, server: EvilServer) -> tuple[str, Any]:
+def outcome(name: str, server: WatchedServer) -> tuple[str, Any]:
     """Run a caller; return a complaint about its result (or "") and the result."""
     began = time.monotonic()
     try:
@@ -75,7 +76,7 @@ def outcome(name: str, server: EvilServer) -> tuple[str, Any]:
     return "; ".join(complaints), result
 
 
-def against(evil: str, filled: LocalServer, folder: Path, *late: bool) -> dict[str, Any]:
+def against(fault: str, filled: LocalServer, folder: Path, *late: bool) -> dict[str, Any]:
     """Run all callers in parallel and return their results; fail if any is wrong.
 
     Args:
@@ -84,9 +85,7 @@ def against(evil: str, filled: LocalServer, folder: Path, *late: bool) -> dict[s
     cases = [(name, each) for each in late for name in CALLERS]
     with ExitStack() as stack:
         servers = {
-            each: stack.enter_context(
-                EvilServer(filled.socket, folder / f"{each}", evil, late=each)
-            )
+            each: stack.enter_context(WatchedServer(fault, filled, folder / f"{each}", late=each))
             for each in late
         }
         pool = stack.enter_context(ThreadPoolExecutor(len(cases)))
@@ -101,15 +100,15 @@ def against(evil: str, filled: LocalServer, folder: Path, *late: bool) -> dict[s
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("evil", ["honest", "one byte at a time"])
+@pytest.mark.parametrize("fault", ["honest", "one byte at a time"])
 def test_correct_results(
-    filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evil: str
+    filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     # One byte at a time to all callers in parallel may be slow.
     monkeypatch.setitem(BOUNDS, "timeout", 30.0)
-    monkeypatch.setattr("evil_callers.TIMEOUT_S", 30.0)
+    monkeypatch.setattr("reading_calls.TIMEOUT_S", 30.0)
     monkeypatch.setattr("fastresp.server.settings.ASK_TIMEOUT_S", 30.0)
-    results = against(evil, filled, tmp_path, False)
+    results = against(fault, filled, tmp_path, False)
     for name, result in results.items():
         assert not isinstance(result, BaseException), f"{name}: {result!r}"
         if isinstance(result, fastresp.Report):
@@ -127,18 +126,18 @@ def test_correct_results(
 
 
 @pytest.mark.parametrize(
-    "evil",
+    "fault",
     [
         "list for INFO", "numbers in INFO",
         "number for CONFIG", "nonsense for CONFIG", "lists for CONFIG",
     ],
 )  # fmt: skip
 def test_server_with_useless_info_and_config(
-    filled: LocalServer, tmp_path: Path, evil: str
+    filled: LocalServer, tmp_path: Path, fault: str
 ) -> None:
     """The load works without these replies: the largest argument is then the default."""
     template = Template("SET own:{0} {1}")
-    with EvilServer(filled.socket, tmp_path / "socket", evil) as server:
+    with WatchedServer(fault, filled, tmp_path / "socket") as server:
         assert Server(server.url).ask(5).max_bulk_bytes == BULK_BYTES
         reports = [
             fastresp.mass_insert(ROWS, template, server=server.url, transport="socket"),
@@ -151,7 +150,7 @@ def test_server_with_useless_info_and_config(
 
 def test_wrong_answer_to_echo(filled: LocalServer, tmp_path: Path) -> None:
     with (
-        EvilServer(filled.socket, tmp_path / "socket", "wrong ECHO") as server,
+        Misbehaving("wrong ECHO", filled.url, listen=tmp_path / "socket") as server,
         pytest.raises(fastresp.TransportError, match="it answers ECHO fastresp with b'other'"),
     ):
         fastresp.mass_insert(ROWS, "SET own:{0} {1}", server=server.url, transport="redis-cli")
@@ -175,22 +174,22 @@ SLOW = (
     "MOVED, cut short",
     "BUSY",
     "OOM",
-    "array of nulls",
-    "negative integer",
-    "null array",
-    "many items",
-    *(name for name in CONTENT if name.endswith(("INFO", "CONFIG"))),
+    "array of nulls instead",
+    "negative integer instead",
+    "null array instead",
+    "many items instead",
+    *(name for name, each in BY_NAME.items() if each.command in ("INFO", "CONFIG")),
     "endless replies",
     "never a line end",
-    "huge bulk",
-    "double of RESP3",
+    "huge bulk string",
+    "double",
     "attribute",
     "cut in an array",
     "closes after a reply",
     "ASK",
     "LOADING",
     "NOAUTH",
-    "bulk",
+    "bulk string instead",
     "names for COMMAND",
     "nonsense for TYPE",
     "nonsense for SLOWLOG",
@@ -199,44 +198,59 @@ SLOW = (
 )
 CASES = [
     pytest.param(name, marks=pytest.mark.long if name in SLOW else ())
-    for name in EVILS
+    for name in BY_NAME
     if name != "honest"
 ]
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("evil", CASES)
-def test_all_callers(filled: LocalServer, tmp_path: Path, evil: str) -> None:
-    against(evil, filled, tmp_path, False, True)
+@pytest.mark.parametrize("fault", CASES)
+def test_all_callers(filled: LocalServer, tmp_path: Path, fault: str) -> None:
+    against(fault, filled, tmp_path, False, True)
 
 
 # Cases that stop the doctor before it measures anything, or concern the replies that it reads.
 READ_BY_DOCTOR = [
-    *("frozen", "deep", "closes after 3 bytes", "NOPERM", "long error", "array", "null", "integer"),
-    *("bytes", "status", "empty array", "array of nulls", "array of arrays"),
-    *(name for name in CONTENT if " for " in name or "INFO" in name),
+    *(
+        "never replies",
+        "deep",
+        "closes after 3 bytes",
+        "NOPERM",
+        "long error",
+        "array instead",
+        "null instead",
+        "integer instead",
+    ),
+    *(
+        "bytes instead",
+        "status instead",
+        "empty array instead",
+        "array of nulls instead",
+        "array of arrays instead",
+    ),
+    *(name for name, each in BY_NAME.items() if each.category == "Wrong contents"),
 ]
 
 
 @pytest.mark.few(20)
 @pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("evil", READ_BY_DOCTOR)
+@pytest.mark.parametrize("fault", READ_BY_DOCTOR)
 def test_watching_doctor(
-    filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evil: str, late: bool
+    filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, late: bool
 ) -> None:
     monkeypatch.setitem(CALLERS, "watch", lambda url: watch(url, seconds=0.05).verdicts)
-    with EvilServer(filled.socket, tmp_path / "socket", evil, late=late) as server:
+    with WatchedServer(fault, filled, tmp_path / "socket", late=late) as server:
         complaints, _ = outcome("watch", server)
     assert not complaints
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("evil", [name for name in EVILS if name not in ENDLESS])
+@pytest.mark.parametrize("fault", [name for name in BY_NAME if name not in ENDLESS])
 def test_doctor(
-    filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evil: str
+    filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     monkeypatch.setitem(CALLERS, "doctor", lambda url: doctor(url).verdicts)
-    with EvilServer(filled.socket, tmp_path / "socket", evil, late=True) as server:
+    with WatchedServer(fault, filled, tmp_path / "socket", late=True) as server:
         complaints, _ = outcome("doctor", server)
     assert not complaints
 
@@ -249,17 +263,19 @@ COMMANDS = {
     "doctor": ["doctor", "--watch", "0.5"],
 }
 SOME = [
-    "array",
+    "array instead",
     *(
         pytest.param(name, marks=pytest.mark.long)
-        for name in ("frozen", "garbage", "endless errors", "integer", "bytes", "words in INFO",
-                     "one reply more", "long error")
+        for name in (
+            "never replies", "HTTP", "endless errors", "integer instead", "bytes instead",
+            "words in INFO", "one reply more", "long error",
+        )
     ),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("evil", SOME)
-def test_command_line(filled: LocalServer, tmp_path: Path, evil: str) -> None:
+@pytest.mark.parametrize("fault", SOME)
+def test_command_line(filled: LocalServer, tmp_path: Path, fault: str) -> None:
     """Every command ends with a message and an exit code, never a traceback."""
     csv = tmp_path / "x.csv"
     csv.write_text("id\n1\n2\n")
@@ -270,7 +286,7 @@ def test_command_line(filled: LocalServer, tmp_path: Path, evil: str) -> None:
         return preloaded.run(command, capture_output=True, text=True, errors="replace", timeout=90)
 
     with (
-        EvilServer(filled.socket, tmp_path / "socket", evil, late=True) as server,
+        WatchedServer(fault, filled, tmp_path / "socket", late=True) as server,
         ThreadPoolExecutor(len(COMMANDS)) as pool,
     ):
         for name, done in zip(COMMANDS, pool.map(run, COMMANDS.values()), strict=True):
@@ -303,24 +319,30 @@ MEMORY = [
     ("endless errors", "mass_insert"),
     ("endless array", "iter_replies"),
     ("endless status", "fetch_hashes"),
-    ("endless bulk", "pop"),
+    ("endless bulk string", "pop"),
 ]
 MORE_MEMORY = [
-    (evil, caller)
-    for evil in ("endless errors", "endless array", "endless status", "endless bulk", "large bulk")
+    (fault, caller)
+    for fault in (
+        "endless errors",
+        "endless array",
+        "endless status",
+        "endless bulk string",
+        "large bulk string",
+    )
     for caller in ("mass_insert", "iter_replies", "fetch_hashes", "pop")
-    if (evil, caller) not in MEMORY
+    if (fault, caller) not in MEMORY
 ]
 
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
-    ("evil", "caller"),
+    ("fault", "caller"),
     [*MEMORY, *(pytest.param(*each, marks=pytest.mark.long) for each in MORE_MEMORY)],
 )
-def test_memory(filled: LocalServer, tmp_path: Path, evil: str, caller: str) -> None:
+def test_memory(filled: LocalServer, tmp_path: Path, fault: str, caller: str) -> None:
     """With the default limits, announced elements that never arrive need no memory."""
-    with EvilServer(filled.socket, tmp_path / "socket", evil, late=True) as server:
+    with WatchedServer(fault, filled, tmp_path / "socket", late=True) as server:
         done = subprocess.run(
             [sys.executable, "-c", PEAK + CODE, server.url, caller],
             capture_output=True,
@@ -346,7 +368,7 @@ def test_error_for_a_reply_of_the_wrong_type_names_its_command(
 ) -> None:
     """A resumed load sends all of these."""
 
-    def evil(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
+    def wrong_reply(connection: Connection, command: list[bytes], honest: bytes) -> bytes:
         asked = b" ".join(command)
         return wrong if asked == question or asked.startswith(question + b" ") else honest
 
@@ -359,7 +381,7 @@ def test_error_for_a_reply_of_the_wrong_type_names_its_command(
     with pytest.raises(fastresp.EncodeError):
         load(filled.url)
     with (
-        EvilServer(filled.socket, tmp_path / "evil", evil) as server,
+        Misbehaving(wrong_reply, filled.url, listen=tmp_path / "socket") as server,
         pytest.raises(fastresp.ProtocolError) as caught,
     ):
         load(server.url, resume=True)
@@ -368,19 +390,11 @@ def test_error_for_a_reply_of_the_wrong_type_names_its_command(
 
 
 @pytest.mark.parametrize(
-    "host", ["x" * 100, "x" * 10_000_000, "a\0b", "\x1b[2J", "b\u00e9"], ids=lambda host: host[:3]
+    "fault", [name for name in BY_NAME if name.startswith("node ") and "down" not in name]
 )
-def test_impossible_host_of_a_node(filled: LocalServer, tmp_path: Path, host: str) -> None:
-    name = host.encode()
-    slots = b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%b\r\n:7000\r\n" % (len(name), name)
-
-    def evil(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
-        if command[0] == b"INFO":
-            return b"$17\r\ncluster_enabled:1\r\n"
-        return slots if command[:2] == [b"CLUSTER", b"SLOTS"] else honest
-
+def test_impossible_address_of_a_node(filled: LocalServer, tmp_path: Path, fault: str) -> None:
     with (
-        EvilServer(filled.socket, tmp_path / "evil", evil) as server,
+        Misbehaving(fault, filled.url, listen=tmp_path / "socket") as server,
         pytest.raises(fastresp.TransportError) as caught,
     ):
         fastresp.mass_insert(ROWS, "SET k:{0} {1}", server=server.url)
@@ -391,10 +405,11 @@ def test_impossible_host_of_a_node(filled: LocalServer, tmp_path: Path, host: st
 def test_control_characters_of_an_error_reply_are_escaped(
     filled: LocalServer, tmp_path: Path
 ) -> None:
-    def evil(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
-        return b"-ERR \x1b[2Jgone\x07\r\n" if command[0] in (b"SET", b"SELECT") else honest
+    def others(connection: Connection, command: list[bytes]) -> bool:
+        return command[0] not in (b"SET", b"SELECT")
 
-    with EvilServer(filled.socket, tmp_path / "evil", evil) as server:
+    fault = "error with control characters"
+    with Misbehaving(fault, filled.url, listen=tmp_path / "socket", honest=others) as server:
         with pytest.raises(fastresp.CommandError) as refused:
             fastresp.execute("SET", "a", 1, server=server.url)
         assert str(refused.value) == r"ERR \x1b[2Jgone\x07"
