@@ -91,6 +91,7 @@ async def mass_insert(
     import_source: bool = False,
     wait_index: bool = False,
     index_backlog: int | None = None,
+    pause_saves: bool = False,
 ) -> Report:
     """Load data into Redis or Valkey from an event loop.
 
@@ -243,6 +244,7 @@ def loader(
     import_source: bool = False,
     wait_index: bool = False,
     index_backlog: int | None = None,
+    pause_saves: bool = False,
 ) -> Loader:
     """Load rows that are written one at a time, from an event loop.
 
@@ -284,6 +286,7 @@ async def copy(
     retry: Literal["never", "idempotent", "always"] | None = None,
     durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
     import_source: bool = False,
+    pause_saves: bool = False,
     checkpoint: str | Checkpoint | None = None,
 ) -> Report:
     """Copy keys to another server, from an event loop; see ``fastresp.copy``.

@@ -39,6 +39,7 @@ __all__ = ["copy"]
 @options.retry_in_doubt
 @options.durable
 @options.import_source
+@options.pause_saves
 @options.copy_checkpoints
 @options.yes
 @options.log

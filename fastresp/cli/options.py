@@ -215,6 +215,10 @@ wait_index = server_option(
 index_backlog = server_option(
     "--index-backlog N", "Pause while more than about N documents wait to be indexed.", type=COUNT
 )
+pause_saves = server_option(
+    "--pause-saves",
+    "During the load, pause the server's snapshots and rewrites of its append-only file.",
+)
 connections = server_option(
     "--connections N",
     "Number of connections; above 1, only commands of the same key stay in order.",
@@ -342,6 +346,8 @@ copied = together(
     from_replica, follow, until_lag,
 )  # fmt: skip
 copy_target = together(connections, rate_limit, timeout, on_error, max_errors, rejects)
-resending = together(retry_in_doubt, durable, import_source, wait_index, index_backlog)
+resending = together(
+    retry_in_doubt, durable, import_source, wait_index, index_backlog, pause_saves
+)  # fmt: skip
 checkpoints = together(checkpoint, resume, take_over, checkpoint_clear)
 reporting = together(metrics, receipt, lineage, log, dry_run, yes, as_json)

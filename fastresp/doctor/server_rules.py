@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..load.paused_saves import before_pause
 from ..outcome.report import counted, size_text
 from .facts import Facts, Slow
 from .findings import Findings, Grade, Rule, Verdict, gain_of
@@ -89,6 +90,19 @@ def aof_always(found: Findings) -> Verdict | None:
         "CONFIG SET appendfsync everysec, if you can afford to lose the last second of writes in "
         "a crash; or send large pipelines, which share one sync.",
         expected, PERSISTENCE, gain,
+    )  # fmt: skip
+
+
+def saves_paused(found: Findings) -> Verdict | None:
+    before = before_pause(found.facts.config)
+    if not before:
+        return None
+    return Verdict(
+        "saves-paused", "advice", "The server's saves are paused",
+        ", ".join(f"{name} {found.facts.config[name]}" for name in before),
+        "If no load with --pause-saves is running, one was killed: run "
+        + "; ".join(f'CONFIG SET {name} "{value}"' for name, value in before.items()) + ".",
+        "not measured", PERSISTENCE,
     )  # fmt: skip
 
 
@@ -406,6 +420,6 @@ def old_version(found: Findings) -> Verdict | None:
 
 
 SERVER_RULES: tuple[Rule, ...] = (
-    aof_always, memory, evicted, swap, io_threads, replicas, replica_nagle, replica, slow_commands,
-    spikes, old_version,
+    aof_always, saves_paused, memory, evicted, swap, io_threads, replicas, replica_nagle, replica,
+    slow_commands, spikes, old_version,
 )  # fmt: skip

@@ -424,6 +424,7 @@ def loader(
     import_source: bool = False,
     wait_index: bool = False,
     index_backlog: int | None = None,
+    pause_saves: bool = False,
 ) -> Loader:
     """Return a Loader, to write rows one at a time and load them into Redis or Valkey.
 

@@ -65,6 +65,7 @@ def mass_insert(
     import_source: bool = False,
     wait_index: bool = False,
     index_backlog: int | None = None,
+    pause_saves: bool = False,
 ) -> Report:
     """Load data into Redis or Valkey as fast as the server accepts it.
 
@@ -149,6 +150,10 @@ def mass_insert(
             of them. A load that was stopped does not wait.
         index_backlog: number of documents; the load pauses while about this many, or more, are
             waiting to be indexed.
+        pause_saves: whether to pause the server's own snapshots, and its rewrites of the
+            append-only file, until the load ends; in a cluster, on each primary. Their settings are
+            then restored, also after an exception or Ctrl-C. Needs permission for CONFIG and CLIENT
+            LIST.
 
     Returns:
         The report: commands, replies, error replies, bytes, rates.
@@ -167,7 +172,8 @@ def mass_insert(
         TransportError: the server can't be used, the user lacks the permission for a command of the
             template (nothing was sent), or the connection was lost. Also raised at the end, unless
             ``on_error`` is ``"collect"``, if commands that ``retry`` does not resend are in doubt,
-            or if a server restarted and may have lost data.
+            if a server restarted and may have lost data, or if ``pause_saves`` could not restore
+            the server's settings.
         TransportTimeout: no progress for ``timeout`` seconds.
         TypeError: the data is not an iterable of rows, or is columns and ``default`` was given.
         ValueError: an option, or a combination of options, is invalid.
@@ -235,6 +241,10 @@ def features(chunks: Chunks) -> list[Feature]:
             found.append(Span(trace, chunks.template, options))
     if options.progress and not isinstance(options.progress, Feature):
         found.append(ShownProgress(options.progress))
+    if options.pause_saves:
+        from .paused_saves import PausedSaves
+
+        found.append(PausedSaves(options.timeout))
     # The checkpoint is last: it is registered only if all other features accept the connections.
     return [*found, SearchIndexes(chunks.template, options), CheckpointFeature(chunks)]
 

@@ -178,6 +178,10 @@ class Report(Displayed):
             that nothing was sent; empty otherwise.
         stopped: why the load was stopped early; empty if it was not.
         indexes: the state of each search index that covers keys of the load.
+        saves_paused: with ``pause_saves``, number of servers whose saves were paused.
+        saves_restored: number of these servers whose settings were restored at the end.
+        saves_notes: sentences about paused saves: what an earlier load had left, what another load
+            still pauses, what was changed meanwhile, and what could not be restored.
         plan: of ``copy(dry_run=True)``, the CopyPlan; otherwise None.
         verification: of ``copy(verify=True)``, the CopyVerifyReport; otherwise None.
         bytes_sent: number of bytes of RESP sent.
@@ -219,6 +223,9 @@ class Report(Displayed):
     ended_before: str = ""
     stopped: str = ""
     indexes: list[IndexState] = field(default_factory=list)
+    saves_paused: int = 0
+    saves_restored: int = 0
+    saves_notes: list[str] = field(default_factory=list)
     bytes_sent: int = 0
     seconds: float = 0.0
     plan: Any = field(default=None, repr=False)
@@ -351,10 +358,20 @@ class Report(Displayed):
             if seconds > MIN_WAIT_SHARE * self.seconds:
                 lines.append(f"waited longest for {node} ({seconds:,.2f} s)")
         lines += map(str, self.indexes)
+        if self.saves_paused:
+            where = f" on {self.saves_paused} servers" if self.saves_paused > 1 else ""
+            lines.append(f"saves paused{where} during the load, and {self._restored}")
+        lines += self.saves_notes
         if self.stopped:
             lines.append(self.stopped)
         first, *others = lines + self._kinds()
         return Message(first, *(Message("\n", line) for line in others))
+
+    @property
+    def _restored(self) -> str:
+        if self.saves_restored == self.saves_paused:
+            return "restored"
+        return f"restored on {self.saves_restored}" if self.saves_restored else "not restored"
 
     def _kinds(self) -> list[str]:
         """Describe the errors: a line for each error text, with its count and its first row.

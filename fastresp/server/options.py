@@ -45,7 +45,7 @@ SERIALIZE = Hint("mode", "serialize")
 # Options that have no meaning if the server loads an RDB file.
 NOT_REPLICATED = {
     "transport", "max_errors", "rejects", "rate_limit", "connections", "retry", "durable",
-    "checkpoint", "import_source", "wait_index", "index_backlog",
+    "checkpoint", "import_source", "wait_index", "index_backlog", "pause_saves",
 }  # fmt: skip
 MaxErrors: TypeAlias = int | str | None
 Nulls: TypeAlias = Literal["auto", "skip", "empty", "error", "delete"]
@@ -377,6 +377,7 @@ class Options:
     checkpoint: Checkpoint | None = None
     wait_index: bool = False
     index_backlog: int | None = None
+    pause_saves: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -396,7 +397,10 @@ class Options:
         valid = self.index_backlog is None or _is_count(self.index_backlog)
         self._check("index_backlog", valid, "a whole number of documents of 1 or more")
         _check_flags(
-            wait_index=self.wait_index, import_source=self.import_source, lineage=self.lineage
+            wait_index=self.wait_index,
+            import_source=self.import_source,
+            lineage=self.lineage,
+            pause_saves=self.pause_saves,
         )
         valid = self.receipt is None or isinstance(self.receipt, str | os.PathLike)
         self._check("receipt", valid, "the path of a file")

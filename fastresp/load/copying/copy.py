@@ -226,6 +226,7 @@ def copy(
     retry: Literal["never", "idempotent", "always"] | None = None,
     durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
     import_source: bool = False,
+    pause_saves: bool = False,
     checkpoint: str | Checkpoint | None = None,
 ) -> Report:
     """Copy keys of all types, with their times to live, to another Redis or Valkey.
@@ -303,6 +304,8 @@ def copy(
             not delete expired keys by itself. Without import mode, ``follow`` logs a warning: the
             target, like any server that is not a replica, loses a key that expires before the
             command that extends its time to live is applied.
+        pause_saves: as for ``mass_insert``, on the target. With ``follow``, the target's settings
+            are restored once the snapshot is copied.
         max_payload_bytes: a key that uses more memory than this in the source is read and written
             in parts; None for 33,554,432 (32 MiB). The parts are written to a temporary key, which
             is renamed at the end, so little memory is needed, and the target never has a part of
