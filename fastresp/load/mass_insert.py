@@ -244,7 +244,7 @@ def features(chunks: Chunks) -> list[Feature]:
     if options.pause_saves:
         from .paused_saves import PausedSaves
 
-        found.append(PausedSaves(options.timeout))
+        found.append(PausedSaves(options))
     # The checkpoint is last: it is registered only if all other features accept the connections.
     return [*found, SearchIndexes(chunks.template, options), CheckpointFeature(chunks)]
 

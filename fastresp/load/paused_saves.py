@@ -31,10 +31,13 @@ import redis
 from ..outcome.errors import FastrespError, TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
+from ..server.cluster_view import ClusterView
 from ..server.connection_setup import call
 from ..server.forks import is_own, on_fork
+from ..server.options import Options
+from ..server.preflight import Requirements
 from ..server.reply_parser import bytes_of, fields_of
-from ..server.settings import Server
+from ..server.settings import Server, as_server
 from ..server.threads import in_parallel, in_thread, shut_down
 from ..transports.driver import Blocking, Steps
 from .load import Feature, Load
@@ -45,7 +48,8 @@ __all__ = ["SETTINGS", "PausedSaves", "Setting", "before_pause"]
 ADDED_S = 100_000_000_000
 # Added to auto-aof-rewrite-min-size: 1 EiB.
 ADDED_BYTES = 1 << 60
-PAUSING, RESTORING = b"fastresp:pausing-saves:", b"fastresp:restoring-saves:"
+# Names of connections. Those of checkpoints begin with "fastresp:".
+PAUSING, RESTORING = b"fastresp-pausing-saves:", b"fastresp-restoring-saves:"
 # Maximum seconds to connect, to wait for a reply, and to restore the settings of all servers.
 MAX_S = 5.0
 # Seconds between checks of the connections, and for new primaries.
@@ -215,6 +219,10 @@ class PausedServer:
                 return
             except FastrespError as error:
                 self.error = error
+                if self.server.announced and "Connection refused" in str(error):
+                    self.error = None
+                    self._note(f"{self.server} has ended, and with it the pause of its saves")
+                    return
                 if isinstance(error.__cause__, redis.ResponseError) or time.monotonic() > end:
                     return
             time.sleep(RETRY_S)
@@ -307,7 +315,7 @@ def _refused(server: Server, error: redis.ResponseError) -> TransportError:
     advice = "its saves can only be changed by its provider or administrator"
     if isinstance(error, redis.exceptions.NoPermissionError):
         advice = f"allow it with ACL SETUSER ... {PERMISSIONS}"
-    start = f"can't pause the saves of {server}: {error} ({advice}, or leave out "
+    start = f"can't pause the saves of {server}: {error} (nothing was sent; {advice}, or leave out "
     return TransportError(Message(start, Hint("pause_saves"), ")"))
 
 
@@ -322,6 +330,7 @@ class PausedServers:
         host = re.sub(r"[^!-~]", "_", socket.gethostname())
         self._token = f"{host}:{os.getpid()}:{secrets.token_hex(4)}".encode()
         self._timeout = min(timeout or MAX_S, MAX_S)
+        self._ending = False
         self.by_name: dict[str, PausedServer] = {}
         self.over = False
         on_fork(self)
@@ -339,12 +348,15 @@ class PausedServers:
         for name, server in {str(each): each for each in servers}.items():
             if name not in self.by_name:
                 self.by_name[name] = PausedServer(server, self._token, self._timeout)
+        if self._ending:  # set before restore() looks at by_name
+            return
         for each in list(self.by_name.values()):
             with suppress(TransportError):  # tried again later
                 each.check()
 
     def end(self) -> None:
         """Make ``pause()`` and ``check()`` in other threads end soon."""
+        self._ending = True
         for each in list(self.by_name.values()):
             each.end()
 
@@ -388,11 +400,12 @@ class PausedSaves(Feature):
     """Pauses the saves of the servers of a load, and restores the settings at its end.
 
     Args:
-        timeout: the timeout of the load.
+        options: the options of the load.
     """
 
-    def __init__(self, timeout: float | None) -> None:
-        self._servers = PausedServers(timeout)
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._servers = PausedServers(options.timeout)
         self._checked = 0.0
         self._check: Future[None] | None = None
 
@@ -410,6 +423,14 @@ class PausedSaves(Feature):
         atexit.register(self._servers.restore)
         yield Blocking(partial(self._servers.pause, servers), self._servers.end)
         self._checked = time.monotonic()
+
+    def _find(self) -> None:
+        """Find what a killed load has left, although there is nothing to load."""
+        view = ClusterView(as_server(self._options.server, Requirements(nodes=True)))
+        opened = view.open_primaries(self._options.timeout)
+        for _, connection in opened:
+            connection.disconnect()
+        self._servers.pause([server for server, _ in opened])
 
     def idle(self, load: Load) -> Steps[None]:
         """At intervals, look in a thread for lost connections and new primaries."""
@@ -431,6 +452,8 @@ class PausedSaves(Feature):
         """
         servers = self._servers
         try:
+            if load.transport is None and load.error is None:  # an earlier load was complete
+                yield Blocking(self._find)
             if not isinstance(load.error, GeneratorExit):  # after it, nothing can be awaited
                 yield Blocking(servers.restore)
         finally:
@@ -456,3 +479,8 @@ def _count(report: Report, servers: Sequence[PausedServer], failures: list[str])
     report.saves_paused = len(paused)
     report.saves_restored = sum(not (each.shared or each.failure) for each in paused)
     report.saves_notes = [note for each in servers for note in each.notes] + failures
+    report.saves_notes += [
+        f"the saves of {each.server} were not paused: {each.error.args[0]}"
+        for each in servers
+        if each.error is not None and not each.before
+    ]

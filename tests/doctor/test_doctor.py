@@ -58,6 +58,12 @@ class TestMeasured:
         assert found.worst == "problem"
         assert "appendfsync always" in verdict(found, "aof-always").figure
 
+    def test_saves_paused(self, start_server: Callable[..., LocalServer]) -> None:
+        server = start_server("--save", "100000003600 1")
+        found = doctor(server.url)
+        assert changes(found) == {"saves-paused"}
+        assert 'run CONFIG SET save "3600 1".' in verdict(found, "saves-paused").advice
+
     def test_aof_everysec_is_fine(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server("--appendonly", "yes", "--appendfsync", "everysec")
         assert changes(doctor(server.url)) == set()
