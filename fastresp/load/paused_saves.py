@@ -48,7 +48,7 @@ __all__ = ["SETTINGS", "PausedSaves", "Setting", "before_pause"]
 ADDED_S = 100_000_000_000
 # Added to auto-aof-rewrite-min-size: 1 EiB.
 ADDED_BYTES = 1 << 60
-# Names of connections. Those of checkpoints begin with "fastresp:".
+# Names of connections; checkpoints use names that begin with "fastresp:".
 PAUSING, RESTORING = b"fastresp-pausing-saves:", b"fastresp-restoring-saves:"
 # Maximum seconds to connect, to wait for a reply, and to restore the settings of all servers.
 MAX_S = 5.0

@@ -123,6 +123,7 @@ class TestLoad:
             "error", "rows_in_doubt", "restarts", "waited_for", "resumed_at", "failed_before",
             "errors_unknown", "ended_before", "durable", "indexes",
             "followed", "lag_bytes", "lag_seconds", "offset",
+            "saves_paused", "saves_restored", "saves_notes",
         }  # fmt: skip
         assert (fields["transport"], fields["program"]) == ("socket", "")
         assert fields["commands_per_second"] > 0

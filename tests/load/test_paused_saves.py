@@ -164,7 +164,7 @@ def test_a_dropped_loader_restores(saving: LocalServer) -> None:
 
 
 def test_the_last_of_several_loads_restores(saving: LocalServer) -> None:
-    """It is the first here; neither mistakes the paused settings for those of the user."""
+    """It is the first here; neither mistakes the paused settings for the user's."""
     inner: list[fastresp.Report] = []
 
     def load_another() -> None:
@@ -349,6 +349,28 @@ def test_clusters_are_paused_on_each_primary_and_on_new_ones() -> None:
         assert (report.saves_paused, report.saves_restored) == (3, 3)
         assert "saves paused on 3 servers during the load, and restored" in str(report)
         for port in cluster.ports:
+            assert settings(cluster.url_of(port)) == BEFORE
+
+
+@pytest.mark.slow
+def test_a_primary_that_ends_needs_no_restoring() -> None:
+    with LocalCluster(primaries=2, replicas=1) as cluster:
+        for client in cluster.clients:
+            client.config_set(SAVE, RULES)
+        cluster.know_replicas()
+
+        def data() -> Iterator[Any]:
+            yield from ((number,) for number in range(1000))
+            cluster.nodes[0].process.kill()
+            yield from ((number,) for number in range(50_000))
+
+        report = fastresp.mass_insert(
+            data(), "SET k{0} v", cluster.url_of(cluster.ports[1]), on_error="collect",
+            pause_saves=True,
+        )  # fmt: skip
+        place = f"127.0.0.1:{cluster.ports[0]}"
+        assert f"{place} has ended, and with it the pause of its saves" in report.saves_notes
+        for port in cluster.ports[1:]:
             assert settings(cluster.url_of(port)) == BEFORE
 
 
