@@ -52,7 +52,7 @@ MEANINGS = {
     Exit.ADVICE: "`fastresp doctor` found no problem, but has advice",
     Exit.EARLIER: "nothing was sent: the file of `--rejects`, `--bad-rows` or `--differences` "
     "still has entries from an earlier run",
-    Exit.CHANGED: "nothing is known: the source has changed since the load of `--receipt`",
+    Exit.CHANGED: "`fastresp verify --receipt`: the source has changed since the load",
     Exit.USAGE: "wrong usage: an invalid option or template, a missing file, or the checkpoint of "
     "another source",
     Exit.TERMINATED: "terminated by SIGTERM, for example when a container is stopped",

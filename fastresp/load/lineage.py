@@ -155,6 +155,13 @@ class Lineage:
         facets = self._facets
         engine = facets.processing_engine_run.ProcessingEngineRunFacet
         found = {"processing_engine": self._made(engine, name="fastresp", version=self._version)}
+        parent = os.environ.get("OPENLINEAGE_PARENT_ID", "").rsplit("/", 2)
+        if len(parent) == 3:
+            namespace, name, run = parent
+            of = facets.parent_run
+            found["parent"] = self._made(
+                of.ParentRunFacet, run=of.Run(runId=run), job=of.Job(namespace=namespace, name=name)
+            )
         if receipt is None:
             return found
         import attr  # installed with openlineage-python

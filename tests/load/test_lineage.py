@@ -131,6 +131,17 @@ def test_http(
     )
 
 
+def test_parent(server: LocalServer, events: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = "01936a1c-9f6f-7f0e-8a57-2b1c0a6a3d11"
+    monkeypatch.setenv("OPENLINEAGE_PARENT_ID", f"airflow/prod/nightly.load/{run}")
+    insert_sync(ROWS, HSET, server=server.url, lineage=True)
+    for event in sent(events):
+        parent = event["run"]["facets"]["parent"]
+        assert parent["run"]["runId"] == run
+        job = parent["job"]
+        assert (job["namespace"], job["name"]) == ("airflow/prod", "nightly.load")
+
+
 def test_wrong_configuration(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
