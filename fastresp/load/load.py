@@ -279,6 +279,7 @@ class Load:
             policy=policy,
             resending=resending_of(template),
             transactions=not names or "MULTI" in names,
+            nudges=template is not None and names is not None and "MULTI" not in names,
             start=self.start,
         )
 

@@ -35,6 +35,8 @@ AHEAD_LIMITED_S = 0.1
 LAST_READS = 64
 # Maximum wait between two checks of the deadline.
 TICK_S = 0.2
+# After this many seconds without a byte sent or received, a connection counts as silent.
+SILENT_S = 0.2
 
 
 class Connection:
@@ -74,6 +76,7 @@ class Connection:
         self.window = window or Window()
         self.stream: Stream | None = None
         self.started = self.moved = self.since = self.heard = time.monotonic()
+        self._silent_s = SILENT_S if timeout is None else min(timeout, SILENT_S)
         self._pause = 0.0  # seconds without traffic before the connection was lost
         # After ``stop()``, the limit for ``sent``, in replies; otherwise None.
         self.end: int | None = None
@@ -219,6 +222,14 @@ class Connection:
                 self.restart_timeout()
         else:
             wait = Wait(True, False, TICK_S)
+        silence = time.monotonic() - self.since
+        if silence > self._silent_s:
+            self._check_silence(silence)
+        return wait
+
+    def _check_silence(self, seconds: float) -> None:
+        """React to ``seconds`` without traffic; raises as ``wait()`` does."""
+        self.nudge(seconds)
         overdue = self.overdue()
         if overdue is not None:
             raise TransportTimeout(
@@ -230,7 +241,6 @@ class Connection:
                 ),
                 self.report,
             )
-        return wait
 
     @property
     def report(self) -> Report:
@@ -256,6 +266,9 @@ class Connection:
     def room_bytes(self) -> int | None:
         """Return how many more bytes may be sent now; None for no limit."""
         return None
+
+    def nudge(self, silence: float) -> None:
+        """Send a PING, if needed, after ``silence`` seconds without traffic."""
 
     def overdue(self) -> float | None:
         """Return the timeout in seconds if there was no progress for this time; otherwise None."""

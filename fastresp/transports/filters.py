@@ -16,12 +16,15 @@ from .sending import Sending
 from .window import Counts, Error, Filter, Window
 
 __all__ = [
-    "Confirmation", "Durability", "IdempotentFilter", "ScriptFilter", "TransactionFilter",
-    "confirmation_of",
+    "Confirmation", "Durability", "IdempotentFilter", "NudgeFilter", "ScriptFilter",
+    "TransactionFilter", "confirmation_of",
 ]  # fmt: skip
 
 # Maximum bytes to resend in one chunk.
 RESENT_BYTES = 1 << 19
+# The seconds of silence after which the first, second and third PING is sent.
+NUDGES_S = (0.2, 1.0, 5.0)
+NUDGE = Request(pack("PING"))
 FAILED = b"ERR wrong number of arguments for '%s' command"
 
 
@@ -201,6 +204,61 @@ class Durability(Filter):
         self._pending = None
         if self.fault is None:
             self.fault = OSError(f"{self._confirmation.failure}: {message}")
+
+
+class NudgeFilter(Filter):
+    """Sends a PING when a server is silent; drops its error reply, and does not count its bytes.
+
+    Valkey 9.0.0 to 9.0.2 with several I/O threads may keep replies back until it receives more
+    bytes (https://github.com/valkey-io/valkey/issues/3198). A busy server only gets a few bytes
+    more. Since replies are in order, the reply to PING follows all replies of the load.
+    """
+
+    _refused = False
+    # PINGs since the last progress, and the number of replies before them. Their own replies are no
+    # progress: a server that loses replies, but answers PING, must not delay the timeout forever.
+    _sent = 0, 0
+    # The last PING, and the size of all PINGs.
+    _added: tuple[Sending | None, int] = None, 0
+
+    def is_due(self, window: Window, received: int, silence: float) -> bool:
+        """Return whether to send a PING.
+
+        Args:
+            window: the window.
+            received: number of replies received.
+            silence: seconds without traffic.
+        """
+        count, before = self._sent
+        if received - before > count:
+            count, before = self._sent = 0, received
+        unanswered = sum(
+            isinstance(held, Resent) and held.requests[0] is NUDGE and held.end_reply > received
+            for held in window.held
+        )
+        count = max(count, unanswered)
+        return not self._refused and count < len(NUDGES_S) and silence >= NUDGES_S[count]
+
+    def add(self, window: Window) -> None:
+        """Add a PING behind all commands; all of them must have been sent."""
+        last, (count, before) = window.last, self._sent
+        assert last is not None
+        self._sent = count + 1, before
+        ping = Resent([NUDGE], last, last.end)
+        self._added = ping, self._added[1] + ping.size
+        window.add_own(ping)
+
+    def counts(self, window: Window, counts: Counts) -> Counts:
+        last, size = self._added
+        unsent = 0 if last is None else last.size - last.at
+        return counts._replace(size=counts.size - size + unsent)
+
+    def filter_error(self, window: Window, error: Error) -> Error | None:
+        held, at = window.locate(error[0])
+        if not isinstance(held, Resent) or held.requests[at] is not NUDGE:
+            return error
+        self._refused = True  # for example NOPERM, which the server would log each time
+        return None
 
 
 class IdempotentFilter(Filter):

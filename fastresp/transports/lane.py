@@ -13,7 +13,14 @@ from ..server.options import Options
 from ..server.settings import Server
 from .connection import Connection
 from .error_policy import ErrorPolicy
-from .filters import Durability, IdempotentFilter, ScriptFilter, TransactionFilter, confirmation_of
+from .filters import (
+    Durability,
+    IdempotentFilter,
+    NudgeFilter,
+    ScriptFilter,
+    TransactionFilter,
+    confirmation_of,
+)
 from .ledger import Ledger
 from .resend import Resending
 from .retry import RetryFilter
@@ -36,6 +43,7 @@ class LaneOwner(Protocol):
     resending: Resending | None
     batched: bool
     resumable: bool
+    nudges: bool
     lanes: list[Lane]
 
     @property
@@ -108,6 +116,7 @@ class Lane(Connection):
         self._scanner = ReplyScanner()
         self._counts = ErrorCounts()
         self._skips = options.skips_existing
+        self._nudges: NudgeFilter | None = None  # added at the first PING, to cost nothing before
         if confirmation is not None:
             self.likely = confirmation.likely
         self.sink = self._scanner
@@ -174,6 +183,32 @@ class Lane(Connection):
             return None
         sent = load.sent_bytes
         return max(0, load.pace.allowed(sent) - sent)
+
+    def nudge(self, silence: float) -> None:
+        """Send a PING, if needed, after ``silence`` seconds without traffic; see NudgeFilter.
+
+        Nothing is sent inside a command or transaction, if the socket is full, or while the server
+        runs WAIT or WAITAOF. The PING does not restart the timeout.
+        """
+        window, stream, received = self.window, self.stream, self._scanner.replies
+        if not self._load.nudges or stream is None or stream.full:
+            return
+        if (
+            stream.lost is not None
+            or not stream.sure
+            or window.sending is not None
+            or window.pending
+            or received >= window.sent
+        ):
+            return
+        if self._durability is not None and self._durability.awaited == received:
+            return
+        if self._nudges is None:
+            self._nudges = NudgeFilter()
+            window.add_first(self._nudges)
+        if self._nudges.is_due(window, received, silence):
+            self._nudges.add(window)
+            stream.send(window)
 
     def overdue(self) -> float | None:
         """Return the timeout in seconds if there was no progress for this time; otherwise None.

@@ -53,6 +53,7 @@ class Lanes:
             rate limit for all connections together.
         resending: resends commands after NOSCRIPT; None if the template has no script.
         start: where a load with a checkpoint starts; None if the load has no checkpoint.
+        nudges: whether a silent server gets a PING; see NudgeFilter.
     """
 
     def __init__(
@@ -62,8 +63,11 @@ class Lanes:
         options: Options,
         resending: Resending | None = None,
         start: ResumePoint | None = None,
+        *,
+        nudges: bool = False,
     ) -> None:
         self.server = server
+        self.nudges = nudges
         self.policy = policy
         self.live_report = Report("socket")
         self._options = options

@@ -46,6 +46,7 @@ class SocketTransport(Transport):
         policy: how to handle error replies; by default they are only reported.
         resending: resends commands after NOSCRIPT; None if the template has no script.
         transactions: whether the commands may contain MULTI and EXEC.
+        nudges: whether a silent server gets a PING, which must not be in a transaction of the user.
         start: where a load with a checkpoint starts; None if the load has no checkpoint.
         in_event_loop: whether an event loop runs the transport.
     """
@@ -58,6 +59,7 @@ class SocketTransport(Transport):
         policy: ErrorPolicy | None = None,
         resending: Resending | None = None,
         transactions: bool = False,
+        nudges: bool = False,
         start: ResumePoint | None = None,
         in_event_loop: bool = False,
     ) -> None:
@@ -68,7 +70,7 @@ class SocketTransport(Transport):
         self.numbers: list[int] = []  # the CLIENT ID of each lane's connection, for a checkpoint
         self.options = options
         policy = policy or ErrorPolicy("collect")
-        self.lanes: Lanes = Lanes(self.server, policy, options, resending, start)
+        self.lanes: Lanes = Lanes(self.server, policy, options, resending, start, nudges=nudges)
 
     @property
     def report(self) -> Report:

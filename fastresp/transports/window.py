@@ -327,6 +327,10 @@ class Window:
         self._held.append(Sending(chunk, self.last, start))
         self._added()
 
+    def add_first(self, first: Filter) -> None:
+        """Add a filter that inspects replies before all other filters."""
+        self.filters = [first, *self.filters]
+
     def add_own(self, held: Sending) -> None:
         """Add a chunk of fastresp's own commands."""
         self._held.append(held)
