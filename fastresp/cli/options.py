@@ -143,7 +143,7 @@ def durability(text: str) -> str | int:
 
 durable = server_option(
     "--durable D",
-    "Wait until commands are `acknowledged`, on disk (`fsync`), or at N replicas (a number).",
+    "Wait until commands are `acknowledged`, on disk (`fsync`, `snapshot`), or at N replicas.",
     type=durability,
     default="acknowledged",
 )

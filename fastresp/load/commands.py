@@ -9,7 +9,7 @@ from ..encode.template import Template
 from ..outcome.messages import Hint, Message
 from ..resp.commands import commands_with
 from ..server.answers import Answers
-from ..server.options import ACKNOWLEDGED, Options
+from ..server.options import Options
 from ..server.preflight import OF_A_CONNECTION
 from ..sources.files.command_files import RejectsFile
 from ..sources.files.resp import RespFile
@@ -63,7 +63,7 @@ def check_connection_state(
             depend on the data.
     """
     option = Hint("retry", options.retry)
-    if options.durable != ACKNOWLEDGED:
+    if options.confirms:
         option = Hint("durable", options.durable)
     elif options.retry in (None, "never"):
         return

@@ -20,7 +20,7 @@ from ..outcome.report import Report
 from ..replies.locating import locating
 from ..resp.buffer import Chunk
 from ..server.forks import is_own, on_fork
-from ..server.options import FSYNC, Merge, Options, Replicate, Serialize
+from ..server.options import FSYNC, SNAPSHOT, Merge, Options, Replicate, Serialize
 from ..server.preflight import RESTORE, Requirements, commands_over_any_keys
 from ..server.settings import as_server
 from ..sources.chunks import Chunks
@@ -264,6 +264,7 @@ class Load:
             template,
             nodes=True,
             fsync=options.durable == FSYNC,
+            snapshot=options.durable == SNAPSHOT,
             import_source=options.import_source,
             indexes=template is not None,
         )

@@ -26,6 +26,7 @@ from ..resp.buffer import Chunk
 from ..server.forks import Inherited, on_fork
 from ..server.options import (
     Checkpoint,
+    Durable,
     MaxErrors,
     Metrics,
     Mode,
@@ -416,7 +417,7 @@ def loader(
     default: Callable[[Any], Any] | None = None,
     mode: Mode = "commands",
     retry: Literal["never", "idempotent", "always"] | None = None,
-    durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
+    durable: Durable = "acknowledged",
     checkpoint: str | Checkpoint | None = None,
     metrics: Metrics = None,
     receipt: ReceiptPath = None,

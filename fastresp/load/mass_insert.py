@@ -13,7 +13,9 @@ from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..outcome.tracebacks import public
 from ..server.options import (
+    SNAPSHOT,
     Checkpoint,
+    Durable,
     MaxErrors,
     Metrics,
     Mode,
@@ -57,7 +59,7 @@ def mass_insert(
     default: Callable[[Any], Any] | None = None,
     mode: Mode = "commands",
     retry: Literal["never", "idempotent", "always"] | None = None,
-    durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
+    durable: Durable = "acknowledged",
     checkpoint: str | Checkpoint | None = None,
     metrics: Metrics = None,
     receipt: ReceiptPath = None,
@@ -127,9 +129,12 @@ def mass_insert(
             OOM, BUSY or READONLY, have not run and are retried in the same way.
         durable: when commands count as acknowledged: ``"acknowledged"``: the server has replied;
             ``"fsync"``: it has also synced its append-only file (WAITAOF: Redis 7.2 and later,
-            Valkey), so they survive a crash; a number: this many replicas have them (WAIT), so they
-            survive a failover. The report counts confirmed commands as ``durable``; all others are
-            in doubt. A checkpoint only covers durable rows.
+            Valkey), so they survive a crash; ``"snapshot"``: a BGSAVE that began after the last
+            command was successful, in a cluster on each primary, so they survive a restart from the
+            RDB file; a number: this many replicas have them (WAIT), so they survive a failover. The
+            report counts confirmed commands as ``durable``; all others are in doubt. A checkpoint
+            only covers durable rows, and can't be used with ``"snapshot"``. A load that ends early
+            takes no snapshot.
         checkpoint: a ``Checkpoint``, or its name: the server stores the progress of the load, so
             that it can resume after any failure.
         metrics: where to write counters and gauges of the load in the OpenMetrics format, once a
@@ -219,6 +224,10 @@ def features(chunks: Chunks) -> list[Feature]:
     """
     options = chunks.options
     found: list[Feature] = []
+    if options.durable == SNAPSHOT:
+        from .snapshot import Snapshot
+
+        found.append(Snapshot(options))  # first, so that it is the last to finish
     if isinstance(options.progress, Feature):
         found.append(options.progress)
     if options.receipt is not None or options.lineage:

@@ -15,11 +15,11 @@ import redis
 from ..encode.template import Scripts
 from ..outcome.errors import CommandError, TransportError
 from ..outcome.messages import Hint, Message, shown_reply
-from .reply_parser import fields_of
+from .reply_parser import fields_of, parse_info
 
 __all__ = [
-    "call", "check_alive", "check_fsync", "check_surplus", "expect", "load_scripts",
-    "mark_import_source",
+    "call", "check_alive", "check_fsync", "check_snapshot", "check_surplus", "expect",
+    "load_scripts", "mark_import_source",
 ]  # fmt: skip
 
 
@@ -83,8 +83,32 @@ def check_fsync(connection: Any, address: str) -> None:
     if not fault and _setting(connection, "appendfsync") == b"no":
         fault = "it never syncs its append-only file (CONFIG SET appendfsync everysec)"
     if fault:
-        text = f" is not possible with the server at {address}: {fault}"
-        raise TransportError(Message(Hint("durable", "fsync"), text))
+        raise _not_durable("fsync", address, fault)
+
+
+def check_snapshot(connection: Any, address: str) -> None:
+    """Check that the server accepts BGSAVE, and reports whether it was successful."""
+    fault = ""
+    try:
+        call(connection, "BGSAVE", "CHECK")  # a syntax error, found after the ACL was checked
+    except redis.exceptions.NoPermissionError as error:
+        fault = f"{error} (allow it with ACL SETUSER ... +bgsave)"
+    except redis.ResponseError as error:
+        if str(error).lower().startswith("unknown command"):
+            fault = "it has no BGSAVE, as is usual for managed servers (leave the option out)"
+    if not fault:
+        try:
+            if "rdb_last_save_time" not in parse_info(call(connection, "INFO", "persistence")):
+                fault = "its INFO has no rdb_last_save_time"
+        except redis.ResponseError as error:
+            fault = f"{error} (allow it with ACL SETUSER ... +info)"
+    if fault:
+        raise _not_durable("snapshot", address, fault)
+
+
+def _not_durable(durability: str, address: str, fault: str) -> TransportError:
+    text = f" is not possible with the server at {address}: {fault}"
+    return TransportError(Message(Hint("durable", durability), text))
 
 
 def _setting(connection: Any, name: str) -> bytes:

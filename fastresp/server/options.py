@@ -17,9 +17,9 @@ from ..outcome.report import Report
 from .settings import Server, ServerLike
 
 __all__ = [
-    "ACKNOWLEDGED", "FSYNC", "Checkpoint", "MaxErrors", "Merge", "Metrics", "Mode", "Nulls",
-    "Options", "Progress", "Rate", "RateLimit", "ReceiptPath", "Rejects", "Replicate", "Serialize",
-    "arguments_of", "check_timeout", "grouped",
+    "ACKNOWLEDGED", "FSYNC", "SNAPSHOT", "Checkpoint", "Durable", "MaxErrors", "Merge",
+    "Metrics", "Mode", "Nulls", "Options", "Progress", "Rate", "RateLimit", "ReceiptPath",
+    "Rejects", "Replicate", "Serialize", "arguments_of", "check_timeout", "grouped",
 ]  # fmt: skip
 
 RateLimit: TypeAlias = float | str | None
@@ -40,13 +40,14 @@ MAX_CONNECTIONS = 64
 EXISTS = ("error", "replace", "skip")
 RETRIES = (None, "never", "idempotent", "always")
 TRANSPORTS = ("auto", "redis-cli", "socket")
-ACKNOWLEDGED, FSYNC = DURABILITIES = ("acknowledged", "fsync")
+ACKNOWLEDGED, FSYNC, SNAPSHOT = DURABILITIES = ("acknowledged", "fsync", "snapshot")
 SERIALIZE = Hint("mode", "serialize")
 # Options that have no meaning if the server loads an RDB file.
 NOT_REPLICATED = {
     "transport", "max_errors", "rejects", "rate_limit", "connections", "retry", "durable",
     "checkpoint", "import_source", "wait_index", "index_backlog", "pause_saves",
 }  # fmt: skip
+Durable: TypeAlias = Literal["acknowledged", "fsync", "snapshot"] | int
 MaxErrors: TypeAlias = int | str | None
 Nulls: TypeAlias = Literal["auto", "skip", "empty", "error", "delete"]
 Progress: TypeAlias = bool | Callable[[Report], object] | None
@@ -392,7 +393,7 @@ class Options:
         self._check("connections", valid, f"a whole number from 1 to {MAX_CONNECTIONS}")
         self._check("retry", self.retry in RETRIES, "'never', 'idempotent' or 'always'")
         valid = self.durable in DURABILITIES or _is_count(self.durable)
-        self._check("durable", valid, "'acknowledged', 'fsync' or a number of replicas")
+        self._check("durable", valid, "'acknowledged', 'fsync', 'snapshot' or a number of replicas")
         self._check_transport()
         valid = self.index_backlog is None or _is_count(self.index_backlog)
         self._check("index_backlog", valid, "a whole number of documents of 1 or more")
@@ -406,6 +407,8 @@ class Options:
         self._check("receipt", valid, "the path of a file")
         if isinstance(self.mode, Replicate):
             self._check_replicate()
+        if self.checkpoint is not None:
+            self._check_checkpoint()
         if self.nulls == "delete" and isinstance(self.mode, Serialize):
             whole = Message(Hint("mode", "serialize"), " makes whole keys; use ")
             how = Message(Hint("exists", "replace"), " instead of ", Hint("nulls", "delete"))
@@ -413,6 +416,12 @@ class Options:
 
     def _check(self, option: str, valid: bool, requirement: str) -> None:
         _check(option, getattr(self, option), valid, requirement)
+
+    def _check_checkpoint(self) -> None:
+        if self.durable == SNAPSHOT:
+            why = ", which covers only durable rows: a snapshot is taken at the end; use "
+            words = Message(Hint("durable", SNAPSHOT), " can't be used with ", Hint("checkpoint"))
+            raise ValueError(Message(words, why, Hint("durable", FSYNC)))
 
     def _check_replicate(self) -> None:
         """Refuse options about commands and replies: this mode sends an RDB file instead."""
@@ -457,6 +466,11 @@ class Options:
     def rate(self) -> Rate | None:
         """The rate limit."""
         return Rate.of(self.rate_limit)
+
+    @property
+    def confirms(self) -> bool:
+        """Whether each connection sends commands that confirm earlier commands."""
+        return self.durable not in (ACKNOWLEDGED, SNAPSHOT)
 
     @property
     def skips_existing(self) -> bool:

@@ -59,6 +59,7 @@ class Requirements:
         slot: in a cluster, connect only to the node that serves this slot; None for all primaries.
         follow_redirects: whether the caller follows redirects, so that any cluster node suffices.
         fsync: whether the server must be able to confirm that commands are on disk.
+        snapshot: whether BGSAVE will be sent at the end.
         encoding_limits: whether to read the settings that limit compact encodings.
         echo: whether to test ECHO, which redis-cli --pipe needs to find the last reply. Some
             proxies lack ECHO.
@@ -74,6 +75,7 @@ class Requirements:
     slot: int | None = None
     follow_redirects: bool = False
     fsync: bool = False
+    snapshot: bool = False
     encoding_limits: bool = False
     echo: bool = False
     import_source: bool = False

@@ -23,6 +23,7 @@ from .cluster import Redirect, Remap, redirect_of
 from .connection_setup import (
     check_alive,
     check_fsync,
+    check_snapshot,
     check_surplus,
     load_scripts,
     mark_import_source,
@@ -295,13 +296,18 @@ class Server:
             return _open_nodes(servers, deadline)
 
     def _prepare(self, connection: Any) -> None:
-        """Check fsync if required, and load the scripts, over the first connection to a server."""
-        scripts, fsync = self.requirements.scripts, self.requirements.fsync
-        if scripts or fsync:
+        """Check fsync or BGSAVE if required, and load the scripts.
+
+        This needs only the first connection to a server.
+        """
+        needs = self.requirements
+        if needs.scripts or needs.fsync or needs.snapshot:
             with self.explained():
-                if fsync:
+                if needs.fsync:
                     check_fsync(connection, str(self))
-                load_scripts(connection, str(self), scripts)
+                if needs.snapshot:
+                    check_snapshot(connection, str(self))
+                load_scripts(connection, str(self), needs.scripts)
                 check_surplus(connection, str(self))
 
     def _open_first(self, deadline: ConnectDeadline) -> tuple[Any, Answers]:

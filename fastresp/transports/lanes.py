@@ -15,7 +15,7 @@ from ..outcome.errors import ProtocolError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited
-from ..server.options import ACKNOWLEDGED, Options
+from ..server.options import SNAPSHOT, Options
 from ..server.settings import Server
 from .connection import LostConnection
 from .driver import Steps
@@ -68,6 +68,7 @@ class Lanes:
     ) -> None:
         self.server = server
         self.nudges = nudges
+        self._saved: bool | None = None  # see note_saved()
         self.policy = policy
         self.live_report = Report("socket")
         self._options = options
@@ -247,7 +248,10 @@ class Lanes:
         if self.ledger:
             report.commands += self.ledger.sent
             report.unsent += self.ledger.unsent
-        if self._options.durable != ACKNOWLEDGED:
+        if self._options.durable == SNAPSHOT:
+            report.durable = report.replies if self._saved else 0
+            report.replies = 0 if self._saved is False else report.replies
+        elif self._options.confirms:
             report.durable = report.replies
         report.failed = sum(lane.failed for lane in self.lanes)
         report.existing = sum(lane.existing for lane in self.lanes)
@@ -261,6 +265,10 @@ class Lanes:
             self.live_report.stopped = self.policy.verdict(self.report)
             if self.live_report.stopped:
                 self.stop()
+
+    def note_saved(self, saved: bool) -> None:
+        """Note whether ``durable="snapshot"`` was successful; if not, all commands are in doubt."""
+        self._saved = saved
 
     def lack_data(self, message: str) -> None:
         """Pass a possible loss of data to the error policy, and stop if the policy requires it."""

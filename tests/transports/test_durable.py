@@ -177,7 +177,10 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
-            ({"durable": "disk"}, "durable must be 'acknowledged', 'fsync' or a number"),
+            (
+                {"durable": "disk"},
+                "durable must be 'acknowledged', 'fsync', 'snapshot' or a number",
+            ),
             ({"durable": 0}, "durable must be"),
             ({"durable": True}, "durable must be"),
         ],

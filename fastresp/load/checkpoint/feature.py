@@ -16,7 +16,7 @@ from ...outcome.messages import Hint, Message
 from ...outcome.report import Report
 from ...resp.commands import commands_with
 from ...resp.transactions import Batcher
-from ...server.options import ACKNOWLEDGED, Options, Serialize
+from ...server.options import Options, Serialize
 from ...server.preflight import OF_A_CONNECTION, Requirements, commands_without_items
 from ...server.settings import as_server
 from ...sources.chunks import Chunks
@@ -295,8 +295,7 @@ class CheckpointFeature(Feature):
         assert self._transport is not None and self._transport.lanes is not None
         [lane] = self._transport.lanes.lanes
         # For a stopped load, answered_row() also counts answered commands that are not durable.
-        durable = self._options.durable != ACKNOWLEDGED
-        if not (self._transport.live_report.stopped and durable):
+        if not (self._transport.live_report.stopped and self._options.confirms):
             self._row_run = lane.window.answered_row(self._done.rows)
         return self._row_run
 

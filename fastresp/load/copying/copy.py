@@ -13,7 +13,7 @@ from ...encode.payload.restorer import Restorer
 from ...outcome.messages import Hint, Message
 from ...outcome.report import Report
 from ...outcome.tracebacks import public
-from ...server.options import Checkpoint, MaxErrors, Progress, RateLimit, Rejects
+from ...server.options import Checkpoint, Durable, MaxErrors, Progress, RateLimit, Rejects
 from ...server.preflight import Requirements
 from ...server.settings import ServerLike, as_server
 from ...sources.chunks import Chunks
@@ -224,7 +224,7 @@ def copy(
     timeout: float | None = 30.0,
     progress: Progress = None,
     retry: Literal["never", "idempotent", "always"] | None = None,
-    durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
+    durable: Durable = "acknowledged",
     import_source: bool = False,
     pause_saves: bool = False,
     checkpoint: str | Checkpoint | None = None,

@@ -19,6 +19,7 @@ from ...replies.large_keys import LargeKeyReader
 from ...resp.buffer import Chunk
 from ...resp.slots import tags
 from ...resp.split import arguments
+from ...server.options import SNAPSHOT
 from ...server.preflight import Requirements
 from ...server.settings import Server, as_server
 from ...transports.driver import Blocking, Steps
@@ -130,6 +131,8 @@ class InParts(Feature):
             if opened is not None:
                 opened.close()
         report, own = load.report, self.report
+        if error is not None and self._options.durable == SNAPSHOT:
+            own = replace(own, replies=0, durable=0)
         for name in COUNTERS:
             setattr(report, name, getattr(report, name) + getattr(own, name))
         if report.durable is not None:

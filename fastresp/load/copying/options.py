@@ -90,6 +90,8 @@ class CopyOptions(Options):
             if getattr(self, option) is not None and not self.verify:
                 raise ValueError(Message(Hint(option), " needs ", Hint("verify", True)))
         self.share  # noqa: B018
+        if self.progress_kept is not None:
+            self._check_checkpoint()
         if self.progress_kept is not None and self.exists == "error" and not self.from_replica:
             text = " copies some keys again when it resumes, and the target has these; pass "
             raise ValueError(Message(Hint("checkpoint"), text, SKIP, " or ", REPLACE))
