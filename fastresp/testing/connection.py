@@ -63,7 +63,7 @@ class Connection:
 
     def flood(self, data: bytes) -> None:
         """Send the same bytes again and again, and hang up after ``flood_bytes`` bytes."""
-        block = data * (65536 // len(data))
+        block = data * (65536 // len(data) or 1)
         for _ in range(0, self._flood_bytes, len(block)):
             self.send(block)
         raise HangUp

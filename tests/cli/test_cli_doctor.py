@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import preloaded
 import pytest
@@ -22,6 +20,7 @@ from doctor_cases import client_at_work, fill
 from fastresp.cli.exit_codes import Exit
 from fastresp.doctor.facts import KEY_PREFIX
 from fastresp.server.local_server import LocalServer
+from fastresp.testing import Connection, Misbehaving
 
 WITHOUT_HIREDIS = (
     "import sys; sys.modules['hiredis'] = None; sys.argv[0] = 'fastresp'; "
@@ -214,33 +213,9 @@ def test_interrupted(start_server: Callable[..., LocalServer], number: int) -> N
         assert client.dbsize() == 0
 
 
-@contextmanager
-def late_replies(server: LocalServer, seconds: float) -> Iterator[str]:
-    """A proxy that delays each reply of the server: its URL."""
-
-    def pump(source: socket.socket, sink: socket.socket, pause: float) -> None:
-        with suppress(OSError):
-            while data := source.recv(1 << 16):
-                time.sleep(pause)
-                sink.sendall(data)
-        with suppress(OSError):
-            sink.shutdown(socket.SHUT_WR)
-
-    def accept() -> None:
-        while True:
-            try:
-                client, _ = listener.accept()
-            except OSError:
-                return
-            behind = socket.socket(socket.AF_UNIX)
-            behind.connect(str(server.socket))
-            for ends in ((client, behind, 0.0), (behind, client, seconds)):
-                threading.Thread(target=pump, args=ends, daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=accept, daemon=True).start()
-        yield f"redis://127.0.0.1:{listener.getsockname()[1]}"
-        listener.shutdown(socket.SHUT_RDWR)
+def late(connection: Connection, command: list[bytes], honest: bytes) -> bytes:
+    connection.wait(0.05)
+    return honest
 
 
 @pytest.mark.few(1)
@@ -250,7 +225,7 @@ def test_interrupted_before_the_first_reply(
 ) -> None:
     """Executed commands are undone, although their replies have not arrived."""
     server = start_server()
-    with late_replies(server, 0.05) as url, at_work(server, url) as process:
+    with Misbehaving(late, server.url) as between, at_work(server, between.url) as process:
         process.send_signal(number)
         process.communicate(timeout=200)
     assert process.returncode == ENDED[signal.Signals(number)][0]

@@ -60,6 +60,19 @@ def test_another_client_ends_in_time(filled: LocalServer, protocol: int) -> None
     assert not left
 
 
+@pytest.mark.parametrize(
+    "case", [each for each in Misbehaving.all() if each.category == "Clusters"]
+)
+def test_cluster_client_refuses_to_connect(filled: LocalServer, case: Misbehaviour) -> None:
+    error = None
+    with Misbehaving(case.name, filled.url) as server:
+        try:
+            redis.RedisCluster.from_url(server.url, socket_timeout=TIMEOUT_S)
+        except Exception as raised:
+            error = raised
+    assert error is not None
+
+
 def exchange(server: Misbehaving, sent: bytes = b"*2\r\n$3\r\nGET\r\n$4\r\nname\r\n") -> bytes:
     """Send bytes; return what comes back until the end of the connection, or for a while."""
     with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as link:
@@ -92,6 +105,7 @@ def exchange(server: Misbehaving, sent: bytes = b"*2\r\n$3\r\nGET\r\n$4\r\nname\
         ("bulk error", b"!3\r\nERR\r\n"),
         ("HTTP", b"HTTP/1.1 400 Bad Request\r\n\r\n"),
         ("endless number", b":" + b"1" * 131_072),
+        ("deep", b"*1\r\n" * 100_000),
         ("OOM", b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"),
         ("null instead", b"$-1\r\n"),
         ("wrong ECHO", b"$3\r\nAnn\r\n"),
@@ -203,6 +217,16 @@ def test_own_function(filled: LocalServer) -> None:
     with Misbehaving(reply, filled.url) as server:
         get = b"*2\r\n$3\r\nGET\r\n$4\r\nname\r\n"
         assert exchange(server, get * 3) == b":3\r\n$3\r\nAnn\r\n"
+
+
+@pytest.mark.parametrize("size", [1, 65_537, 200_000])
+def test_flood_of_blocks(filled: LocalServer, size: int) -> None:
+    def reply(connection: Connection, command: list[bytes], honest: bytes) -> bytes:
+        connection.flood(b"x" * size)
+        return b""
+
+    with Misbehaving(reply, filled.url, flood_bytes=1) as server:
+        assert exchange(server) == b"x" * max(size, 65_536)
 
 
 def test_addresses(filled: LocalServer, tmp_path: Path) -> None:
