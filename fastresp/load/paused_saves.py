@@ -39,6 +39,7 @@ from ..server.preflight import Requirements
 from ..server.reply_parser import bytes_of, fields_of
 from ..server.settings import Server, as_server
 from ..server.threads import in_parallel, in_thread, shut_down
+from ..transports.base import add_report
 from ..transports.driver import Blocking, Steps
 from .load import Feature, Load
 
@@ -141,7 +142,7 @@ class PausedServer:
                 alone = not self._others_pausing(connection)
                 values = {setting: _value(connection, setting) for setting in SETTINGS}
                 if alone and not self._asked and any(_is_paused(*each) for each in values.items()):
-                    self._note(f"{self.server} was still paused by a load that was killed")
+                    self._note(f"an earlier load had left the saves of {self.server} paused")
                 self._pause(connection, values)
             except redis.ResponseError as error:
                 raise _refused(self.server, error) from error
@@ -450,28 +451,41 @@ class PausedSaves(Feature):
         Raises:
             TransportError: the load is complete, but the settings of a server can't be restored.
         """
-        servers = self._servers
+        servers, error, second = self._servers, load.error, None
         try:
-            if load.transport is None and load.error is None:  # an earlier load was complete
+            if load.transport is None and error is None:  # an earlier load was complete
                 yield Blocking(self._find)
-            if not isinstance(load.error, GeneratorExit):  # after it, nothing can be awaited
+            if not isinstance(error, GeneratorExit):  # after it, nothing can be awaited
                 yield Blocking(servers.restore)
-        finally:
+        except BaseException as caught:
+            second = caught
+        try:
             servers.restore()
-            atexit.unregister(servers.restore)
-            self._note(load, list(servers.by_name.values()))
+        except BaseException as caught:
+            second = caught
+        atexit.unregister(servers.restore)
+        # After a Ctrl-C or a cancellation, another one changes nothing.
+        if second is not None and (
+            error is None or isinstance(error, Exception) or isinstance(second, GeneratorExit)
+        ):
+            add_report(second, load.report, str(load.report))
+            error = second
+        _note(load.report, list(servers.by_name.values()), error)
+        if second is not None and error is second:
+            raise second
 
-    def _note(self, load: Load, servers: Sequence[PausedServer]) -> None:
-        report = load.report
-        failures = [each.failure for each in servers if each.failure]
-        _count(report, servers, failures)
-        if failures and load.error is None:
-            raise TransportError("; ".join(failures), report)
-        for failure in failures:
-            assert load.error is not None
-            load.error.add_note(f"fastresp: {failure}")
-            if getattr(load.error, "report", None) is not report:
-                logging.getLogger("fastresp").warning("%s", failure)
+
+def _note(report: Report, servers: Sequence[PausedServer], error: BaseException | None) -> None:
+    """Add what happened to the report, and failures to the exception that ends the load."""
+    failures = [each.failure for each in servers if each.failure]
+    _count(report, servers, failures)
+    if failures and error is None:
+        raise TransportError("; ".join(failures), report)
+    for failure in failures:
+        assert error is not None
+        error.add_note(f"fastresp: {failure}")
+        if getattr(error, "report", None) is not report:
+            logging.getLogger("fastresp").warning("%s", failure)
 
 
 def _count(report: Report, servers: Sequence[PausedServer], failures: list[str]) -> None:
