@@ -25,24 +25,23 @@ if TYPE_CHECKING:
         EncodeError,
         FastrespError,
         LeaseError,
-        LoadErrors,
         ProtocolError,
-        PushError,
         SourceError,
         TemplateError,
         TransportError,
         TransportTimeout,
     )
-    from .outcome.report import IndexState, Report
+    from .outcome.report import IndexState, LoadErrors, PushError, Report
     from .replies.fetch_hashes import Hashes, fetch_hashes
     from .replies.iter_replies import execute, iter_replies
     from .replies.unload import Entries, unload
     from .resp.buffer import Chunk
     from .resp.values import pack
     from .server.options import Checkpoint, Merge, Replicate, Serialize
-    from .sources.files import Table, read
     from .sources.files.command_files import read_rejects
+    from .sources.files.read_source import read
     from .sources.files.resp import RespFile
+    from .sources.files.table import Table
     from .transports.redis_cli import RedisCli
 
     __version__: str
@@ -120,9 +119,8 @@ MODULES = {
     "load.verifying.report": "Difference VerifyReport",
     "load.verifying.verify": "verify",
     "outcome.errors": "CheckpointError CommandError DecodeError EncodeError FastrespError "
-    "LeaseError LoadErrors ProtocolError PushError SourceError TemplateError TransportError "
-    "TransportTimeout",
-    "outcome.report": "IndexState Report",
+    "LeaseError ProtocolError SourceError TemplateError TransportError TransportTimeout",
+    "outcome.report": "IndexState LoadErrors PushError Report",
     "encode.columns.arrow_out": "StringColumn",
     "replies.fetch_hashes": "Hashes fetch_hashes",
     "replies.iter_replies": "execute iter_replies",
@@ -130,7 +128,8 @@ MODULES = {
     "resp.buffer": "Chunk",
     "resp.values": "pack",
     "server.options": "Checkpoint Merge Replicate Serialize",
-    "sources.files": "Table read",
+    "sources.files.read_source": "read",
+    "sources.files.table": "Table",
     "sources.files.command_files": "read_rejects",
     "sources.files.resp": "RespFile",
     "transports.redis_cli": "RedisCli",

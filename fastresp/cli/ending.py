@@ -15,25 +15,24 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 import click
 
 from ..load.stored_receipt import ChangedSource
-from ..load.verifying.report import VerifyReport
 from ..outcome.errors import (
     CheckpointError,
     CommandError,
     EncodeError,
     FastrespError,
-    LoadErrors,
     ProtocolError,
     TemplateError,
     TransportError,
 )
 from ..outcome.messages import Hint, Message, message_of
 from ..outcome.passwords import masked
-from ..outcome.report import Report, counted
+from ..outcome.report import LoadErrors, Report, counted
 from ..server.file_io import EarlierOutput
 from ..transports.error_policy import error_fields
 from .exit_codes import CommonOptions, Ended, Exit, end_in_order, say, terminated
 
 if TYPE_CHECKING:
+    from ..load.verifying.report import VerifyReport
     from .json_log import JsonLog
 
 __all__ = ["Ending", "ending", "in_options", "progress_of", "standard_output", "step_display"]

@@ -9,21 +9,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..load.load import Feature, Load
 from ..load.progress import fraction_done
-from ..load.verifying.report import VerifyReport
-from ..outcome.command_error import CommandError
 from ..outcome.messages import shown_argument
 from ..outcome.passwords import masked
-from ..outcome.report import Report
 from ..resp.commands import POSITIONS
 from ..server.preflight import Requirements
 from ..server.settings import Server
 from ..sources.source import known_rows
-from ..transports.driver import Steps
 from .exit_codes import CommonOptions
+
+if TYPE_CHECKING:
+    from ..load.verifying.report import VerifyReport
+    from ..outcome.errors import CommandError
+    from ..outcome.report import Report
+    from ..transports.driver import Steps
 
 __all__ = ["JsonLog", "json_log"]
 

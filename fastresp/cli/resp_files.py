@@ -11,7 +11,7 @@ from ..outcome.errors import ProtocolError
 from ..outcome.messages import message_of, visible
 from ..outcome.report import counted
 from ..server.options import Nulls
-from ..sources.files import Format
+from ..sources.files.paths import Format
 from ..sources.files.resp import RespFile, RespSummary
 from . import options
 from .command_line import FILE, command, option

@@ -12,10 +12,12 @@ from typing import IO, Any
 
 from ..encode.template import Template
 from ..server.file_io import check_unused
-from ..sources.files import Format, Table, read
 from ..sources.files.command_files import RejectsFile, read_rejects
+from ..sources.files.paths import Format
+from ..sources.files.read_source import read
 from ..sources.files.reading import ROW_BYTES
 from ..sources.files.resp import RespFile
+from ..sources.files.table import Table
 from ..sources.source import format_for
 from .ending import Ending
 

@@ -24,9 +24,9 @@ from ..outcome.report import counted, size_text
 from ..replies.fetch_hashes import Hashes
 from ..replies.unload import Entries, check_found
 from ..replies.unload import unload as read_keys
-from ..sources.files import SUFFIXES, Table, read
-from ..sources.files.paths import names_snapshot
-from ..sources.files.table import import_optional
+from ..sources.files.paths import SUFFIXES, names_snapshot
+from ..sources.files.read_source import read
+from ..sources.files.table import Table, import_optional
 from . import options
 from .command_line import FILE, argument, command, option
 from .ending import ending, standard_output

@@ -11,15 +11,17 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..outcome.errors import FastrespError, TransportError
 from ..resp.values import pack
 from ..server.reply_parser import parse_info, stats_of
-from ..server.settings import Server
-from .connections import StateReader
 from .facts import Facts, read_facts
-from .measure import Announce
+
+if TYPE_CHECKING:
+    from ..server.settings import Server
+    from .connections import StateReader
+    from .measure import Announce
 
 __all__ = [
     "Counters", "Use", "Watcher", "use_between", "use_since_start", "wait",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable
 from itertools import chain, takewhile
 from typing import NamedTuple, Protocol, TypeAlias
 
-from ..outcome.command_error import RowLocation
+from ..outcome.errors import RowLocation
 from ..outcome.passwords import holds_passwords
 from ..resp.buffer import Chunk
 from ..resp.commands import POSITIONS
@@ -15,7 +15,7 @@ from .fields import Field, Items, Pairs, Row
 from .plan import Plan
 from .template import Command, Template, fixed_text
 
-__all__ = ["RowKeys", "key_probe", "split_short"]
+__all__ = ["RowKeys", "key_probe"]
 
 Arguments: TypeAlias = tuple[bytes, ...]
 
@@ -111,10 +111,15 @@ class RowKeys:
             rows = chunk.rows
             error.set_row_key(
                 self.of_row(
-                    at, len(rows), rows.__getitem__, lambda at: split_short(chunk.command(at, at))
+                    at, len(rows), rows.__getitem__, lambda at: self.split(chunk.command(at, at))
                 )
             )
         return error
+
+    @staticmethod
+    def split(command: bytes) -> Arguments:
+        """Return the arguments of a command, to search for a key; empty for a large command."""
+        return arguments_of(command) if len(command) <= MAX_BYTES else ()
 
     def of(self, arguments: Arguments) -> str:
         """Return the key of a command, as KeyPosition shows it.
@@ -125,11 +130,6 @@ class RowKeys:
         found = [(position, position.value(arguments)) for position in self._positions]
         shown = {position.shown(value) for position, value in found if value is not None}
         return shown.pop() if len(shown) == 1 else ""
-
-
-def split_short(command: bytes) -> Arguments:
-    """Return the arguments of a command, to search for a key; empty for a large command."""
-    return arguments_of(command) if len(command) <= MAX_BYTES else ()
 
 
 def _positions(commands: Iterable[Command]) -> list[KeyPosition]:

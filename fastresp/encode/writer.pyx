@@ -11,9 +11,8 @@ from .plan cimport Plan, n_deletes
 from io import BytesIO
 from time import monotonic
 
-from ..outcome.errors import EncodeError
+from ..outcome.errors import EncodeError, RowLocation
 from ..outcome.messages import iterator_of, without_nulls_option
-from ..outcome.command_error import RowLocation
 from ..outcome.tracebacks import public
 from ..resp.split import arguments
 from .row_key import key_probe

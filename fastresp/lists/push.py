@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from ..encode.template import Template
 from ..encode.writer import CHUNK_SECONDS, Writer
-from ..outcome.errors import CommandError, EncodeError, PushError, TransportError
+from ..outcome.errors import CommandError, EncodeError, TransportError
 from ..outcome.messages import iterator_of, with_advice
-from ..outcome.report import ERRORS_KEPT, Report, as_html, counted
+from ..outcome.report import ERRORS_KEPT, PushError, Report, as_html, counted
 from ..replies.reply_core import ReplyCore
 from ..replies.unresolved import SlotQueue
 from ..resp.buffer import Chunk

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from ..encode.row_key import RowKeys
 from ..encode.script import resending_of
 from ..outcome.report import Report
-from ..replies.locating import locating
+from ..replies.locating import locating, place_of
 from ..resp.buffer import Chunk
 from ..server.forks import is_own, on_fork
 from ..server.options import FSYNC, SNAPSHOT, Merge, Options, Replicate, Serialize
@@ -25,7 +25,7 @@ from ..server.preflight import RESTORE, Requirements, commands_over_any_keys
 from ..server.settings import as_server
 from ..sources.chunks import Chunks
 from ..sources.pushed import Pushed
-from ..sources.source import known_rows, place_of
+from ..sources.source import known_rows
 from ..transports.base import Transport, add_report
 from ..transports.connection import LostConnection
 from ..transports.driver import (

@@ -17,17 +17,18 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from ..encode.template import Template, fixed_text
-from ..outcome.errors import LoadErrors, TransportError
+from ..outcome.errors import TransportError
 from ..outcome.messages import Hint, Message, message_of
 from ..outcome.passwords import holds_passwords, masked
+from ..outcome.report import LoadErrors
 from ..server.options import Options
 from ..server.preflight import Requirements
 from ..server.settings import as_server
-from ..sources.files import Table
 from ..sources.files.checks import check_not_read
 from ..sources.files.paths import is_local_file
 from ..sources.files.remote import RemotePath
 from ..sources.files.resp import CommandSource
+from ..sources.files.table import Table
 from ..sources.source import files_of
 from ..transports.driver import Blocking, Steps
 from .load import Feature, Load

@@ -18,9 +18,10 @@ from ..server.preflight import Requirements
 from ..server.settings import Server
 from ..server.threads import in_thread
 from ..sources.chunks import Chunks
-from ..sources.files import Table, read
 from ..sources.files.command_files import read_rejects
+from ..sources.files.read_source import read
 from ..sources.files.resp import CommandSource
+from ..sources.files.table import Table
 from .new_file import TargetPath, new_file
 
 __all__ = [

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ..encode.template import Template
-from ..outcome.errors import LoadErrors
 from ..outcome.messages import Hint, Message
-from ..outcome.report import Report, counted
+from ..outcome.report import LoadErrors, Report, counted
 from ..server.options import Options
 from ..server.preflight import Requirements
 from ..server.settings import as_server

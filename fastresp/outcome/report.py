@@ -8,7 +8,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from html import escape
 from typing import Any
 
-from .command_error import CommandError, FastrespError
+from .errors import CommandError, FastrespError
 from .messages import Hint, Message, shortened, visible
 from .passwords import without_passwords
 

@@ -11,7 +11,7 @@ from opcode import opmap
 from types import CodeType, TracebackType
 from typing import Any, TypeVar, cast
 
-from .command_error import FastrespError
+from .errors import FastrespError
 from .messages import GROUPED, Hint
 
 __all__ = ["public", "shorten"]

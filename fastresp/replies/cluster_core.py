@@ -10,30 +10,32 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..outcome.errors import CommandError, DecodeError, TransportError
 from ..outcome.report import Report
-from ..resp.buffer import Chunk
 from ..resp.read import RawReplies, ReplyReader
 from ..resp.slots import Rules
 from ..resp.split import arguments
-from ..server.answers import Answers
 from ..server.cluster import MAX_NODES, Topology, redirect_of
 from ..server.cluster_view import RECONNECT_TIMEOUT_S, Address, ClusterView
 from ..server.processes import LostData
-from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Emit, Step, Steps, ignore, sleeping
 from ..transports.lanes import STALLED_S
 from ..transports.ledger import PAUSE_S
 from ..transports.nodes import close_all_late
-from ..transports.resend import PendingCommand
 from ..transports.sending import Position
 from ..transports.window import WINDOW_BYTES
 from .node_core import NodeCore, RedirectCore, waits_of
 from .reply_core import ReplyCore, add_next
 from .unresolved import HOME, Unresolved, refusal_of
+
+if TYPE_CHECKING:
+    from ..resp.buffer import Chunk
+    from ..server.answers import Answers
+    from ..sources.chunks import Chunks
+    from ..transports.resend import PendingCommand
 
 __all__ = ["ClusterCore", "RawCluster"]
 

@@ -10,14 +10,22 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from ..outcome.command_error import RowLocation
-from ..sources.files import Table
+from ..outcome.errors import RowLocation, RowLocator
 from ..sources.files.input import LineSearch, StopEvent
 from ..sources.files.resp import CommandSource
-from ..sources.source import place_of
+from ..sources.files.table import Table
 from ..transports.driver import Blocking, Steps
 
-__all__ = ["finding_lines", "locating", "naming_place"]
+__all__ = ["finding_lines", "locating", "naming_place", "place_of"]
+
+
+def place_of(data: Any) -> RowLocator | None:
+    """Return a function that finds the file of a row, and the row's index in the file.
+
+    None if the files of the rows are unknown.
+    """
+    known = data.has_places if isinstance(data, Table) else isinstance(data, CommandSource)
+    return data.place if known else None
 
 
 def line_numbers(data: Any, rows: Iterable[int], stopped: StopEvent) -> dict[int, int]:

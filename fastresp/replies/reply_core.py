@@ -6,23 +6,25 @@ The source index of a command is its index among all commands of the source.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ..encode.row_key import RowKeys
 from ..outcome.errors import CommandError, DecodeError, ProtocolError
 from ..outcome.messages import shortened, shown_reply
-from ..outcome.report import Report
 from ..resp.read import ReplyReader
 from ..resp.split import arguments
-from ..server.settings import Server
-from ..sources.chunks import Chunks
 from ..transports.connection import Connection, LostConnection
 from ..transports.driver import ChunkSender, Emit, Step, Steps, next_chunk
 from ..transports.filters import ScriptFilter
-from ..transports.resend import Resending
-from ..transports.stream import Stream
 from ..transports.window import Window
 from .reply_sizes import ReplySizes
+
+if TYPE_CHECKING:
+    from ..outcome.report import Report
+    from ..server.settings import Server
+    from ..sources.chunks import Chunks
+    from ..transports.resend import Resending
+    from ..transports.stream import Stream
 
 __all__ = ["ReplyCore", "add_next", "source_index", "undecodable"]
 

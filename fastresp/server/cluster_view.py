@@ -11,13 +11,15 @@ import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..outcome.errors import TransportError
 from .answers import ask_topology, is_clustered
 from .cluster import MAX_NODES, Topology
 from .processes import LostData, Processes, closed_if_failed
-from .settings import Server
+
+if TYPE_CHECKING:
+    from .settings import Server
 
 __all__ = ["LOOK_S", "RECONNECT_TIMEOUT_S", "Address", "ClusterView"]
 

@@ -8,14 +8,16 @@ lost.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import redis
 
-from ..encode.template import Scripts
 from ..outcome.errors import CommandError, TransportError
 from ..outcome.messages import Hint, Message, shown_reply
 from .reply_parser import fields_of, parse_info
+
+if TYPE_CHECKING:
+    from ..encode.template import Scripts
 
 __all__ = [
     "call", "check_alive", "check_fsync", "check_snapshot", "check_surplus", "expect",

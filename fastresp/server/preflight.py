@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from secrets import token_bytes, token_hex
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import redis
 
 from ..encode.fields import Field, Items, Pairs
-from ..encode.template import Scripts, Template
 from ..resp.commands import commands_with
+
+if TYPE_CHECKING:
+    from ..encode.template import Scripts, Template
 
 __all__ = [
     "NOTHING", "Requirements", "OF_A_CONNECTION", "RESTORE", "Rejection", "SampleCommand",

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import redis
 
 from ..outcome.errors import TransportError
 from .reply_parser import parse_info
-from .settings import Server
+
+if TYPE_CHECKING:
+    from .settings import Server
 
 __all__ = ["LostData", "Process", "Processes", "closed_if_failed", "may_lack_data"]
 

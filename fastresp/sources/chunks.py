@@ -29,8 +29,8 @@ from ..server.answers import Answers
 from ..server.forks import Inherited, is_own, on_fork
 from ..server.options import Merge, Options, Rate, Replicate, Serialize
 from .entries import Entries
-from .files import Table
 from .files.resp import RespFile
+from .files.table import Table
 from .pushed import Pushed
 from .source import Encoder, encoding, is_columns, release, row_writer
 

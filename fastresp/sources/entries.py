@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from ..encode.payload.restorer import Restorer
 from ..outcome.errors import SourceError
+
+if TYPE_CHECKING:
+    from ..encode.payload.restorer import Restorer
 
 __all__ = ["Entries", "EntryRow", "in_parts"]
 

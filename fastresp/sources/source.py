@@ -10,25 +10,25 @@ from itertools import islice
 from typing import Any, Literal, Protocol, TypeAlias
 
 from ..encode.fields import Absent, Field, Items, Pairs, Row
-from ..encode.template import Template, TemplateLike, as_template
+from ..encode.template import VECTORS, Template, TemplateLike, as_template
 from ..encode.writer import CHUNK_BYTES, Writer
-from ..outcome.command_error import RowLocator
 from ..outcome.errors import CheckpointError, SourceError, TemplateError
 from ..outcome.messages import Hint, Message, iterator_of
 from ..resp.buffer import Chunk
 from ..resp.commands import POSITIONS
 from ..server.options import Options, Rate
-from .files import Table, read
 from .files.input import name_of
 from .files.paths import names_no_format
 from .files.read_ahead import SourcePass
+from .files.read_source import read
 from .files.reading import ColumnRequest, Need
 from .files.resp import CommandSource, RespEncoder, RespFile
+from .files.table import Table
 from .several_tables import frames_of
 
 __all__ = [
     "Data", "Encoder", "as_source", "encoding", "fewer_rows", "files_of", "is_columns",
-    "known_rows", "lines_of", "place_of", "release", "released", "row_writer",
+    "known_rows", "lines_of", "release", "released", "row_writer",
 ]  # fmt: skip
 
 # The minimum size of a chunk with a rate limit: a few rows, so that not every row is a chunk.
@@ -289,7 +289,10 @@ def _column_request(template: Template) -> ColumnRequest:
     # HSET may set a field to a constant.
     left_out = [each for field in pairs if not isinstance(field, Absent) for each in field.left_out]
     named = [each for each in fields + left_out if not isinstance(each, Pairs)]
-    needs = [Need(each.path, isinstance(each, Items), each.convert or "") for each in named]
+    needs = [
+        Need(each.path, isinstance(each, Items), each.convert or "", each.convert in VECTORS)
+        for each in named
+    ]
     return ColumnRequest(
         columns=None if pairs or len(names) < len(fields) else frozenset(names),
         document=len(fields) < len(parts),
@@ -327,15 +330,6 @@ def files_of(data: Any) -> list[str]:
     if isinstance(data, Table):
         return data.files
     return [data.name] if isinstance(data, CommandSource) else []
-
-
-def place_of(data: Any) -> RowLocator | None:
-    """Return a function that finds the file of a row, and the row's index in the file.
-
-    None if the files of the rows are unknown.
-    """
-    known = data.has_places if isinstance(data, Table) else isinstance(data, CommandSource)
-    return data.place if known else None
 
 
 @contextmanager

@@ -9,17 +9,19 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from ..outcome.errors import FastrespError, ProtocolError, TransportError
 from ..outcome.report import LoadErrors, Report
 from ..resp.buffer import Chunk
 from ..resp.split import CommandSplitter
-from ..server.answers import Answers
 from ..server.settings import Server, ServerLike
 from .driver import Steps, run
-from .lanes import Lanes
-from .ledger import Ledger
+
+if TYPE_CHECKING:
+    from ..server.answers import Answers
+    from .lanes import Lanes
+    from .ledger import Ledger
 
 __all__ = ["RoutedChunks", "Transport", "add_report"]
 

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..outcome.errors import ProtocolError, TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
-from ..resp.buffer import Chunk
 from ..server.forks import Inherited
-from ..server.options import Rate
-from ..server.settings import Server
 from .failures import LIKELY_CAUSES, NotMarked, NotRun, idle_cause, with_second_look
 from .sending import PORTION_S
 from .stream import ReplySink, Stream, Wait
 from .window import Window
+
+if TYPE_CHECKING:
+    from ..resp.buffer import Chunk
+    from ..server.options import Rate
+    from ..server.settings import Server
 
 __all__ = ["LostConnection", "Connection"]
 

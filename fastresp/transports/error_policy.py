@@ -12,8 +12,7 @@ from copy import copy
 from typing import IO, Any, Self
 
 from ..encode.row_key import RowKeys
-from ..outcome.command_error import RowLocator
-from ..outcome.errors import CommandError, TransportError
+from ..outcome.errors import CommandError, RowLocator, TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import ERRORS_KEPT, EXAMPLE_CHARACTERS, Report
 from ..resp.split import arguments

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..outcome.errors import TransportError
 from ..outcome.messages import Hint, Message, message_of
 from ..outcome.passwords import without_passwords
-from ..server.settings import Server
+
+if TYPE_CHECKING:
+    from ..server.settings import Server
 
 __all__ = [
     "ABORTED", "LIKELY_CAUSES", "TAKEN_OVER", "NotMarked", "NotRun", "TakenOver", "closed_outputs",

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..outcome.errors import ProtocolError
 from ..outcome.messages import shortened
-from ..outcome.report import Report
 from ..resp.scan import ReplyScanner
-from ..server.options import Options
-from ..server.settings import Server
 from .connection import Connection
-from .error_policy import ErrorPolicy
 from .filters import (
     Durability,
     IdempotentFilter,
@@ -21,11 +17,17 @@ from .filters import (
     TransactionFilter,
     confirmation_of,
 )
-from .ledger import Ledger
-from .resend import Resending
 from .retry import RetryFilter
-from .sending import Pace, Position
 from .window import Filter, Window
+
+if TYPE_CHECKING:
+    from ..outcome.report import Report
+    from ..server.options import Options
+    from ..server.settings import Server
+    from .error_policy import ErrorPolicy
+    from .ledger import Ledger
+    from .resend import Resending
+    from .sending import Pace, Position
 
 __all__ = ["Lane"]
 

@@ -9,23 +9,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..outcome.errors import ProtocolError
 from ..outcome.report import Report
-from ..resp.buffer import Chunk
 from ..server.forks import Inherited
 from ..server.options import SNAPSHOT, Options
-from ..server.settings import Server
 from .connection import LostConnection
-from .driver import Steps
-from .error_policy import ErrorPolicy
 from .failures import NotMarked, NotRun
 from .lane import Lane
-from .ledger import Key, Ledger
-from .resend import Resending, ResendUnit
 from .sending import Pace, Position, ResumePoint
 from .window import WINDOW_BYTES
+
+if TYPE_CHECKING:
+    from ..resp.buffer import Chunk
+    from ..server.settings import Server
+    from .driver import Steps
+    from .error_policy import ErrorPolicy
+    from .ledger import Key, Ledger
+    from .resend import Resending, ResendUnit
 
 __all__ = ["Lanes"]
 

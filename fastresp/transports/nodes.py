@@ -10,25 +10,27 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..outcome.errors import CommandError, TransportError
 from ..outcome.report import counted
-from ..resp.buffer import Chunk
 from ..resp.slots import SLOTS, Rules
-from ..server.answers import Answers
 from ..server.cluster import Topology
 from ..server.cluster_view import LOOK_S, RECONNECT_TIMEOUT_S, ClusterView
-from ..server.options import Options
-from ..server.settings import Server
 from .connection import LostConnection
 from .driver import Blocking, Steps, ignore, sleeping
-from .lane import Lane
-from .lanes import Lanes
 from .ledger import Key, Ledger, ranges
 from .resend import ResendUnit, unit_of, units_of
 from .sending import Sending
-from .window import Counts
+
+if TYPE_CHECKING:
+    from ..resp.buffer import Chunk
+    from ..server.answers import Answers
+    from ..server.options import Options
+    from ..server.settings import Server
+    from .lane import Lane
+    from .lanes import Lanes
+    from .window import Counts
 
 __all__ = ["Nodes", "close_all_late"]
 

@@ -6,12 +6,13 @@ import bisect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..encode.row_key import RowKeys, split_short
-from ..outcome.report import Report
-from ..resp.buffer import Chunk
-from ..server.options import Rate
+if TYPE_CHECKING:
+    from ..encode.row_key import RowKeys
+    from ..outcome.report import Report
+    from ..resp.buffer import Chunk
+    from ..server.options import Rate
 
 __all__ = ["PORTION_S", "Pace", "Position", "ResumePoint", "Sending"]
 
@@ -199,7 +200,7 @@ class Sending:
         def arguments_of(other: int) -> tuple[bytes, ...]:
             if other == part:
                 return arguments or ()
-            return split_short(self.command(self.chunk.within(other), other))
+            return keys.split(self.command(self.chunk.within(other), other))
 
         return keys.of_row(part, self.chunk.commands, self.row, arguments_of)
 

@@ -28,7 +28,7 @@ from fastresp import (
     TransportError,
     TransportTimeout,
 )
-from fastresp.outcome import errors
+from fastresp.outcome import errors, report
 
 REPORT = Report("redis-cli", rows=3, commands=3, replies=2, failed=1, bytes_sent=99, seconds=0.5)
 
@@ -89,11 +89,13 @@ IDS = [type(error).__name__ for error, _, _ in EXAMPLES]
 
 
 def test_examples_are_complete() -> None:
-    classes = {cls for _, cls in inspect.getmembers(errors, inspect.isclass)}
-    classes = {cls for cls in classes if issubclass(cls, FastrespError)}
+    found = {
+        cls for each in (errors, report) for _, cls in inspect.getmembers(each, inspect.isclass)
+    }
+    classes = {cls for cls in found if issubclass(cls, FastrespError)}
     assert classes == {type(error) for error, _, _ in EXAMPLES}
-    assert {cls.__name__ for cls in classes} == set(errors.__all__)
-    assert set(errors.__all__) <= set(fastresp.__all__)
+    names = {cls.__name__ for cls in classes}
+    assert names <= {*errors.__all__, *report.__all__} & set(fastresp.__all__)
 
 
 @pytest.mark.parametrize(("error", "attributes", "text"), EXAMPLES, ids=IDS)

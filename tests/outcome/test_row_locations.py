@@ -24,7 +24,7 @@ from fastresp import pack
 from fastresp.cli.app import app
 from fastresp.encode.row_key import RowKeys
 from fastresp.encode.writer import Writer
-from fastresp.outcome.command_error import RowLocation
+from fastresp.outcome.errors import RowLocation
 from fastresp.resp.route import Router
 from fastresp.server.local_server import LocalServer
 

@@ -13,6 +13,9 @@ from places import ROOT, layers
 IMPORT = re.compile(r"^\s*from (\.+)([\w.]*) c?import (\(?[\w ,\n]+)", re.MULTILINE)
 TOP_IMPORT = re.compile(r"^from (\.+)([\w.]*) c?import (\([^)]*\)|[^\n]+)", re.MULTILINE)
 
+# The most modules in a chain of imports.
+MAX_CHAIN = 20
+
 
 def imported(source: Path) -> set[str]:
     """Return the folders of the package that a compiled module imports."""
@@ -38,8 +41,11 @@ def test_compiled_modules_import_from_lower_layers_only(ending: str) -> None:
     assert any(own != folder for own, folder in seen)
 
 
-def test_imports_and_cimports_together_have_no_cycle() -> None:
-    """Only imports at the top of modules count; the others run later."""
+def imports() -> dict[tuple[str, ...], set[tuple[str, ...]]]:
+    """Return the modules that each module imports; only imports at the top of modules count.
+
+    The others run later, or never: those below TYPE_CHECKING are for annotations only.
+    """
     sources = [p for p in (ROOT / "fastresp").rglob("*") if p.suffix in (".py", ".pyx", ".pxd")]
     names = {source: source.relative_to(ROOT).with_suffix("").parts for source in sources}
     modules = set(names.values())
@@ -50,7 +56,17 @@ def test_imports_and_cimports_together_have_no_cycle() -> None:
             found = {(*base, word) for word in re.findall(r"\w+", words)} & modules
             needs[name] |= (found or {base, (*base, "__init__")} & modules) - {name}
     assert sum(map(len, needs.values())) > 500
-    TopologicalSorter(needs).prepare()  # raises CycleError
+    return needs
+
+
+def test_imports_and_cimports_together_are_short_chains_without_a_cycle() -> None:
+    """A reader who follows the imports of a module passes at most this number of modules."""
+    needs = imports()
+    lengths: dict[tuple[str, ...], int] = {}
+    for name in TopologicalSorter(needs).static_order():  # raises CycleError
+        lengths[name] = 1 + max((lengths[each] for each in needs.get(name, ())), default=0)
+    longest = max(lengths, key=lengths.__getitem__)
+    assert lengths[longest] <= MAX_CHAIN, longest
 
 
 # The writers for engines: the sink, and a file for each engine, named as its users search for it.

@@ -2,11 +2,12 @@
 """Write values of Arrow columns as text, or as JSON (including nested values)."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, qsort
-from libc.string cimport memchr, memcmp
+from libc.stdlib cimport free, malloc
+from libc.string cimport memchr
 
 from ...resp.numbers_and_times cimport put_double, put_half, put_single
 from ...resp.buffer cimport Out, cut, own_size, put_copy, put_digits, put_signed, reserve
+from .json_strings cimport JsonKey, character_size, find_duplicate, is_utf8
 from .column_view cimport (
     BAD_INDEX, DAMAGED, IS_NULL, KIND_BOOL, KIND_BYTES, KIND_FLOAT, KIND_LIST, KIND_MAP, KIND_NONE,
     KIND_NULL, KIND_NUMBER, KIND_STRUCT, KIND_TEXT, KIND_VALUE, NOT_FINITE, NOT_ONE_ARGUMENT,
@@ -236,9 +237,6 @@ cdef const char *text_of_bool8(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) 
     return &BOOLS[(<const int8_t *>column.values)[column.offset + i] != 0]
 
 
-cdef enum:
-    FEW_KEYS = 16               # up to this number of keys are compared one by one
-
 # Whether a byte of a string must be escaped in JSON.
 cdef bint[256] SPECIAL
 
@@ -384,36 +382,6 @@ cdef int put_map(Out *out, ColumnView *column, Py_ssize_t i) noexcept nogil:
         fault = SAME_KEY
     free(keys)
     return fault
-
-
-cdef const JsonKey *find_duplicate(JsonKey *keys, Py_ssize_t n, const char *base) noexcept nogil:
-    """Return a duplicate name; NULL if there is no duplicate.
-
-    Args:
-        keys: the names, which may be reordered.
-        n: the number of names.
-        base: the text that contains the names.
-    """
-    cdef Py_ssize_t i, k
-    for i in range(n):
-        keys[i].text = base + keys[i].at
-        for k in range(i if n <= FEW_KEYS else 0):
-            if keys[k].size == keys[i].size and compare(&keys[k], &keys[i]) == 0:
-                return &keys[i]
-    if n > FEW_KEYS:
-        qsort(keys, n, sizeof(JsonKey), compare)
-        for i in range(1, n):
-            if compare(&keys[i - 1], &keys[i]) == 0:
-                return &keys[i]
-    return NULL
-
-
-cdef int compare(const void *one, const void *other) noexcept nogil:
-    cdef const JsonKey *a = <const JsonKey *>one
-    cdef const JsonKey *b = <const JsonKey *>other
-    if a.size != b.size:
-        return 1 if a.size > b.size else -1
-    return memcmp(a.text, b.text, a.size)
 
 
 cdef inline int put(Out *out, const char *text, Py_ssize_t n) noexcept nogil:

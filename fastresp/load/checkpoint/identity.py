@@ -12,8 +12,8 @@ from ...encode.template import Template
 from ...outcome.errors import CheckpointError, EncodeError
 from ...outcome.messages import Hint, Message
 from ...server.options import Nulls, Options
-from ...sources.files import Table
 from ...sources.files.remote import RemotePath
+from ...sources.files.table import Table
 from ...sources.several_tables import Frames
 from ...sources.source import encoding, released
 

@@ -16,8 +16,8 @@ from ...server.preflight import Requirements
 from ...server.settings import Server, ServerLike, as_server
 from ...sources.entries import Entries, EntryRow, in_parts
 from .by_value import FOOTER_BYTES
+from .payload_difference import different_part
 from .server_entries import DUMP, read_values
-from .verification import different_part
 
 __all__ = ["ChangedEntries"]
 

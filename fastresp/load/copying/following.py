@@ -13,15 +13,9 @@ from typing import Any, NamedTuple
 
 import redis
 
-from ...outcome.errors import (
-    CheckpointError,
-    FastrespError,
-    LoadErrors,
-    ProtocolError,
-    SourceError,
-)
+from ...outcome.errors import CheckpointError, FastrespError, ProtocolError, SourceError
 from ...outcome.messages import Hint, Message, shown_reply, visible
-from ...outcome.report import Report
+from ...outcome.report import LoadErrors, Report
 from ...replies.iter_replies import iter_replies
 from ...resp.read import RawReplies, ReplyReader
 from ...server.connection_setup import call

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ...encode.payload.format import format_of, has_short_sizes
 from ...encode.payload.restorer import Restorer
 from ...encode.template import Template
 from ...outcome.messages import Hint, Message, shortened
 from ...replies.key_pattern import KINDS
-from ...server.answers import Answers
 from ...server.options import (
     EXISTS,
     Checkpoint,
@@ -22,9 +21,11 @@ from ...server.options import (
     as_checkpoint,
 )
 from ...sources.chunks import PAYLOAD_BYTES
-from ..verifying.report import DifferenceTarget
-from ..verifying.verify import VerifyOptions
-from .deleting import Delete
+from ..verifying.report import DifferenceTarget, share_of
+
+if TYPE_CHECKING:
+    from ...server.answers import Answers
+    from .deleting import Delete
 
 __all__ = ["CopyOptions"]
 
@@ -118,7 +119,7 @@ class CopyOptions(Options):
     @property
     def share(self) -> float | None:
         """The share of keys to verify; None for all keys."""
-        return VerifyOptions(sample=self.sample).share
+        return share_of(self.sample)
 
     @property
     def skips_existing(self) -> bool:

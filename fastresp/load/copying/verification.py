@@ -10,26 +10,23 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-from ...encode.payload.converter import Converter
-from ...encode.payload.stored_values import elements, stream_nodes_end
-from ...outcome.errors import SourceError
 from ...outcome.messages import Message, shown_argument
 from ...outcome.report import counted
 from ...replies.iter_replies import iter_replies
 from ...replies.key_pattern import expiry_command
 from ...server.settings import Server
 from ...sources.entries import Entries, EntryRow, in_parts
-from ...sources.files.rdb import type_of
 from ...transports.driver import Blocking, Steps
 from ..verifying.report import Difference, VerifyReport, max_share
 from .by_value import FOOTER_BYTES
 from .options import CopyOptions
+from .payload_difference import different_part
 from .server_entries import ServerEntries
 from .value_reader import ValueReader, digest_of
 
-__all__ = ["CopiedKeys", "CopyVerifyReport", "Sample", "Verification", "different_part"]
+__all__ = ["CopiedKeys", "CopyVerifyReport", "Sample", "Verification"]
 
 # Number of keys that are rechecked together.
 STEP_KEYS = 2_000
@@ -41,9 +38,6 @@ CHANGED_SHOWN = 100
 SHOWN_BYTES = 4096
 # Tolerance for expiries: servers before 7.0 report only the remaining time.
 EXACT_MS = 1
-# Types of stored values. Source: rdb.h of Redis and Valkey.
-MODULE = 7
-TIMED_HASHES = (22, 24, 25)
 
 
 class Sample:
@@ -133,15 +127,6 @@ class CopyVerifyReport(VerifyReport):
         shown = shown_argument(name) if isinstance(name, bytes) else name
         where = "" if name is None else f" {shown}"
         return f", first: {shown_argument(difference.key)}{where}"
-
-
-class Part(NamedTuple):
-    """A part of a value that differs; the fields are as in Difference."""
-
-    name: bytes | int | None
-    kind: str
-    wanted: bytes | int | None
-    found: bytes | int | None
 
 
 class Verification:
@@ -386,69 +371,3 @@ def different_expiry(at: int, key: bytes, expires: int, found: int) -> Differenc
 
 def cut(value: bytes | int | None) -> bytes | int | None:
     return value[:SHOWN_BYTES] if isinstance(value, bytes) else value
-
-
-def different_part(source: bytes, target: bytes) -> Part | None:
-    """Return the first part that differs between two values; None if they are equal.
-
-    Args:
-        source, target: the type byte and the bytes of each value.
-    """
-    types = type_of(source[0]), type_of(target[0])
-    if types[0] != types[1]:
-        return Part(None, "type", None, types[1].encode())
-    other = Part(None, "value", None, None)
-    if source[0] == MODULE:
-        return other
-    try:
-        if types[0] == "stream":
-            return None if stream_parts(source, target) == stream_parts(target, source) else other
-        before, after = parts(source), parts(target)
-    except SourceError:
-        return other
-    for name in before | after:
-        wanted, found = before.get(name), after.get(name)
-        if wanted is None or found is None:
-            kind = "missing" if found is None else "extra"
-            return Part(name, kind, *(each[0] if each else None for each in (wanted, found)))
-        if wanted[0] != found[0]:
-            return Part(name, "value", wanted[0], found[0])
-        if wanted != found:
-            return Part(name, "ttl", *(int(each[1]) for each in (wanted, found)))
-    return None
-
-
-def parts(value: bytes) -> dict[Any, tuple[bytes, ...]]:
-    """Return the parts of a value by their names: fields, members, or indexes in a list."""
-    items = elements(value[0], value[1:])
-    pairs = zip(items[::2], items[1::2], strict=True)
-    match type_of(value[0]):
-        case "hash" if value[0] in TIMED_HASHES:
-            now = time.time() * 1000
-            fields = zip(items[::3], items[1::3], items[2::3], strict=True)
-            return {name: (text, at) for name, text, at in fields if not 0 <= int(at) <= now}
-        case "hash":
-            return {name: (text, b"-1") for name, text in pairs}
-        case "zset":
-            return {name: (repr(float(score)).encode(),) for name, score in pairs}
-        case "set":
-            return {name: (name,) for name in items}
-        case "string":
-            return {None: (items[0],)}
-    return {index: (item,) for index, item in enumerate(items)}
-
-
-def stream_parts(value: bytes, other: bytes) -> tuple[list[bytes], bytes]:
-    """Return the entries of a stream, and the bytes after them.
-
-    If ``other`` has another RDB type, the stream is first converted to the oldest type, which lacks
-    the metadata of later types.
-    """
-    kind, data = value[0], value[1:]
-    if kind != other[0]:
-        # 9 is the RDB version of Redis 6.2; every stream can be converted to it.
-        oldest = Converter(9, valkey=False, source_valkey=False)
-        converted = oldest.converted(kind, data)
-        assert converted is not None
-        kind, data = converted
-    return elements(kind, data), data[stream_nodes_end(kind, data) :]

@@ -14,7 +14,7 @@ from inspect import iscoroutinefunction
 from io import FileIO
 from typing import Any, ClassVar, TypeAlias
 
-from ...outcome.command_error import location_text
+from ...outcome.errors import location_text
 from ...outcome.messages import Hint, Message, shown_argument
 from ...outcome.report import Displayed, counted
 from ...server.descriptors import needed_for
@@ -27,6 +27,7 @@ __all__ = [
     "difference_line",
     "difference_writer",
     "max_share",
+    "share_of",
 ]
 
 # Maximum number of differences kept in the report; further differences are only counted.
@@ -292,6 +293,22 @@ def _write_line(file: FileIO, difference: Difference) -> None:
 def difference_line(difference: Difference) -> str:
     """Return a difference as a line of JSON."""
     return json.dumps(difference.as_json()) + "\n"
+
+
+def share_of(sample: str | float | None) -> float | None:
+    """Return the share of rows to compare, from a text such as ``"1%"``; None for all rows."""
+    if sample is None:
+        return None
+    try:
+        text = sample.strip() if isinstance(sample, str) else sample
+        percent = isinstance(text, str) and text.endswith("%")
+        share = float(text[:-1]) / 100 if percent else float(text)  # type: ignore[index]
+    except (TypeError, ValueError):
+        share = 0.0
+    if not 0 < share <= 1 or isinstance(sample, bool):
+        message = f" must be a share such as '1%' or 0.01, above 0, not {sample!r}"
+        raise ValueError(Message(Hint("sample"), message))
+    return share
 
 
 def max_share(differing: int, compared: int, rows: int, confidence: float = CONFIDENCE) -> float:

@@ -18,10 +18,10 @@ from ...encode.template import TemplateLike, as_template
 from ...outcome.messages import Hint, Message
 from ...outcome.report import Report, counted
 from ...outcome.tracebacks import public
-from ...replies.locating import finding_lines, locating
+from ...replies.locating import finding_lines, locating, place_of
 from ...server.options import Nulls, Options, arguments_of
 from ...server.settings import Server, ServerLike
-from ...sources.source import Data, as_source, place_of
+from ...sources.source import Data, as_source
 from ...transports.driver import Blocking, Emit, Pull, Step, run
 from ..commands import command_names
 from ..progress import reporting
@@ -30,7 +30,14 @@ from .comparison import Comparison
 from .differences import Candidate, Differences, apply_recheck, missing_items, repairable
 from .read_planner import ReadPlanner
 from .reading import READING, ReadChunks, Show, VerifyCore, compare_core, repair_core
-from .report import Difference, DifferenceTarget, VerifyReport, difference_writer, max_share
+from .report import (
+    Difference,
+    DifferenceTarget,
+    VerifyReport,
+    difference_writer,
+    max_share,
+    share_of,
+)
 from .unverifiable import check_names, check_template
 
 __all__ = ["Progress", "VerifyOptions", "verify", "verify_core"]
@@ -85,19 +92,7 @@ class VerifyOptions:
     @property
     def share(self) -> float | None:
         """The share of rows to compare; None for all rows."""
-        sample = self.sample
-        if sample is None:
-            return None
-        try:
-            text = sample.strip() if isinstance(sample, str) else sample
-            percent = isinstance(text, str) and text.endswith("%")
-            share = float(text[:-1]) / 100 if percent else float(text)  # type: ignore[index]
-        except (TypeError, ValueError):
-            share = 0.0
-        if not 0 < share <= 1 or isinstance(sample, bool):
-            message = f" must be a share such as '1%' or 0.01, above 0, not {sample!r}"
-            raise ValueError(Message(Hint("sample"), message))
-        return share
+        return share_of(self.sample)
 
 
 @public

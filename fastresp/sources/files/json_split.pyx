@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from ...encode.columns.text cimport character_size
+from ...encode.columns.json_strings cimport is_utf8
 from ...encode.payload.hashed cimport hashed
 from ...resp.buffer cimport put_copy
 from .json_text cimport (
@@ -484,16 +484,6 @@ cdef class Split:
             return False
         self.starts, self.room_of_rows = <Py_ssize_t *>starts, room
         return True
-
-
-cdef bint is_utf8(const char *text, Py_ssize_t size) noexcept nogil:
-    cdef Py_ssize_t at = 0, step
-    while at < size:
-        step = character_size(text + at, size - at)
-        if step == 0:
-            return False
-        at += step
-    return True
 
 
 cdef inline void skip_spaces(Text *t) noexcept nogil:

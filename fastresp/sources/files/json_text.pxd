@@ -2,7 +2,7 @@
 
 from libc.string cimport memcmp
 
-from ...encode.columns.text cimport JsonKey
+from ...encode.columns.json_strings cimport JsonKey
 
 cdef enum Byte:
     OTHER

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import IO, Any, NamedTuple
 
-from ...encode.template import VECTORS
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
 from .input import Input, StopEvent, name_of
@@ -137,16 +136,13 @@ class Need(NamedTuple):
         path: the column, followed by the names that lead to a field in the column.
         items: whether the items or pairs of the value are arguments.
         convert: the conversion, such as ``"json"``, or empty.
+        vector: whether the value is a list of numbers.
     """
 
     path: tuple[str, ...]
     items: bool
     convert: str
-
-    @property
-    def vector(self) -> bool:
-        """Whether the value is a list of numbers."""
-        return self.convert in VECTORS
+    vector: bool
 
     def is_above(self, other: Need) -> bool:
         """Return whether the other value is a field in this value."""
