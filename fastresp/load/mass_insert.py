@@ -31,7 +31,6 @@ from ..sources.chunks import Chunks
 from ..sources.source import Data, as_source, files_of
 from ..transports.base import Transport
 from ..transports.driver import Steps, run
-from ..transports.redis_cli import RedisCli
 from ..transports.socket import SocketTransport
 from .checkpoint.feature import CheckpointFeature
 from .load import Choose, Feature, Load
@@ -278,4 +277,6 @@ def choose(options: Options, *, server: Server, **more: Any) -> Transport:
         beyond = "redis-cli --pipe can't load a whole cluster"
     if beyond:
         raise TransportError(Message(f"{beyond}; use ", Hint("transport", "socket")))
+    from ..transports.redis_cli import RedisCli
+
     return RedisCli(server, timeout=options.timeout, rate_limit=options.rate_limit)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import MISSING, Field, dataclass, field, fields
-from html import escape
 from typing import Any
 
 from .errors import CommandError, FastrespError
@@ -48,6 +47,8 @@ class Displayed:
 
 def as_html(name: str, title: str, pairs: Iterable[tuple[str, Any]]) -> str:
     """Return a table of names and values for a notebook; all text in it is escaped."""
+    from html import escape
+
     rows = "".join(
         f'<tr><th style="text-align:left">{escape(key)}</th>'
         f'<td style="text-align:left">{_cell(value)}</td></tr>'
@@ -59,6 +60,8 @@ def as_html(name: str, title: str, pairs: Iterable[tuple[str, Any]]) -> str:
 
 def _cell(value: Any) -> str:
     """Return a value as HTML, with a line for each item of a list or dict."""
+    from html import escape
+
     if isinstance(value, dict):
         lines = [f"{key}: {_text(each)}" for key, each in value.items()]
     elif isinstance(value, (list, tuple)):

@@ -26,7 +26,6 @@ from .text cimport VALUE, make_plain
 
 import re
 from datetime import datetime, timedelta, timezone
-from zoneinfo import ZoneInfo
 
 from ...outcome.errors import EncodeError
 
@@ -271,6 +270,8 @@ cdef int set_zone(ColumnView *column, str name, list zones) except -1:
         if name[0] in "+-":
             found = datetime.strptime(name.replace(":", ""), "%z").tzinfo
         else:
+            from zoneinfo import ZoneInfo
+
             found = ZoneInfo(name)
     except Exception as error:
         raise EncodeError(

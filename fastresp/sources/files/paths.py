@@ -7,7 +7,6 @@ import io
 import os
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from itertools import islice
 from typing import IO, Any, Literal, TypeAlias, get_args
 
@@ -134,6 +133,8 @@ def _similar(path: str) -> str:
             names = [each.name for each in islice(entries, MAX_NAMES)]
     except OSError:
         return ""
+    from difflib import get_close_matches
+
     found = get_close_matches(name, names, 1, 0.8)
     return f" (did you mean {os.path.join(folder, found[0])}?)" if found else ""
 
