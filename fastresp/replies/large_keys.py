@@ -7,6 +7,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from redis.crc import key_slot
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    MovedError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+
 from ..outcome.errors import CommandError, TransportError
 from ..server.cluster_view import LOOK_S, Address, ClusterView
 from ..server.processes import LostData, closed_if_failed
@@ -23,6 +33,13 @@ MORE_BYTES = 1 << 20
 # The maximum number of redirections of a request. Source: RedisClusterRequestTTL of redis-py.
 MAX_REDIRECTS = 16
 WRONGTYPE = "WRONGTYPE "
+# Error codes, which redis-py removes.
+CODES = {
+    MovedError: "MOVED ",
+    AskError: "ASK ",
+    TryAgainError: "TRYAGAIN ",
+    ClusterDownError: "CLUSTERDOWN ",
+}
 
 
 class LargeKeyReader:
@@ -116,9 +133,6 @@ class LargeKeyReader:
             CommandError: the server refuses the command.
             TransportError: the server can't be reached.
         """
-        from redis import RedisError
-        from redis.crc import key_slot
-
         timeout = self._timeout or MAX_S
         end = time.monotonic() + timeout
         while True:
@@ -168,11 +182,6 @@ class LargeKeyReader:
 
     def _send(self, node: Address | None, *command: Any, asks: bool) -> tuple[Any, Any]:
         """Send a command to a node; return the reply, which may be an error, and the connection."""
-        from redis import RedisError, ResponseError
-        from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainError
-
-        names = {MovedError: "MOVED ", AskError: "ASK ", TryAgainError: "TRYAGAIN "}
-        names[ClusterDownError] = "CLUSTERDOWN "  # redis-py removes the error code
         server, connection = self._connected(node)
         try:
             if asks:
@@ -181,7 +190,7 @@ class LargeKeyReader:
             connection.send_command(*command)
             return connection.read_response(), connection
         except ResponseError as error:
-            return CommandError(f"{names.get(type(error), '')}{error}"), connection
+            return CommandError(f"{CODES.get(type(error), '')}{error}"), connection
         except (RedisError, OSError) as error:
             connection.disconnect()
             del self._opened[node]

@@ -11,6 +11,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
+import redis
+
 from ..outcome.errors import CommandError, FastrespError, ProtocolError, TransportError
 from ..resp.slots import SLOTS, keys_in, mask_of
 from ..server.cluster import NodeSlots, Topology, node_slots_of
@@ -122,8 +124,6 @@ class Scan:
             TransportError, TransportTimeout: a connection was lost, or a server does not reply. In
                 a cluster: some slots were not served for longer than the timeout.
         """
-        import redis
-
         opened = self._view.open_primaries(self._timeout)
         topology = self._view.topology
         scans = self._scans
@@ -338,8 +338,6 @@ def slots_on(server: Server, connection: Any) -> NodeSlots | None:
 
 def query_slots(server: Server, connection: Any) -> NodeSlots | None:
     """Return the same as ``slots_on()``, but raise the connection's errors unchanged."""
-    import redis
-
     check_own(connection)
     connection.send_command("CLUSTER", "NODES")
     try:
@@ -350,8 +348,6 @@ def query_slots(server: Server, connection: Any) -> NodeSlots | None:
 
 def run_id_of(server: Server, connection: Any) -> str:
     """Return the ID of a server's process; empty if INFO is refused."""
-    import redis
-
     with server.explained(), suppress(redis.ResponseError):
         return parse_info(call(connection, "INFO", "server")).get("run_id", "")
     return ""
@@ -367,8 +363,6 @@ def scan(
     connection: Any, cursor: bytes, glob: str, kind: str | None
 ) -> Generator[tuple[bytes, list[bytes]], None, None]:
     """Yield pages of keys found with SCAN, each with the next cursor; request pages in advance."""
-    import redis
-
     how: tuple[Any, ...] = ("MATCH", glob, "COUNT", SCAN_COUNT)
     if kind is not None:
         how += ("TYPE", kind)
