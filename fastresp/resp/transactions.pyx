@@ -20,12 +20,12 @@ import bisect
 
 from ..outcome.errors import CheckpointError
 from .buffer cimport (
-    PY_SSIZE_T_MAX, Reference, append, append_bulk, end_command, end_header, full_size, open_header,
-    own_size, put_copy, put_digits, put_with_large, rollback,
+    PY_SSIZE_T_MAX, Buffer, Chunk, Reference, append, append_bulk, end_command, end_header,
+    full_size, open_header, own_size, put_copy, put_digits, put_with_large, rollback,
 )
 from .grammar cimport known_length_end
 from .merge cimport MergedChunk
-from .slots cimport Walk, end_of, slot_of_all
+from .slots cimport LastRule, Rules, Walk, end_of, slot_of_all
 
 cdef enum:
     MAX_PREFIX = 32
@@ -72,6 +72,13 @@ cdef class BatchedChunk(Chunk):
         opening: the number of commands between MULTI and the source's commands.
         lacking: as for Batcher.
     """
+
+    cdef readonly Chunk inner
+    cdef readonly array execs
+    cdef readonly array waits
+    cdef readonly array firsts
+    cdef readonly Py_ssize_t opening
+    cdef readonly dict lacking
 
     @property
     def commands(self):
@@ -141,6 +148,21 @@ cdef class Batcher:
     Attributes:
         reached: the number of rows that each marker will have after the transactions so far.
     """
+
+    cdef Buffer out
+    cdef list markers
+    cdef bytes prefix
+    cdef Py_ssize_t max_commands
+    cdef Py_ssize_t max_bytes
+    cdef Py_ssize_t most_of_source
+    cdef dict lacking
+    cdef list opening
+    cdef Py_ssize_t few_words
+    cdef bytes script                   # the transaction's script; None for MULTI and EXEC
+    cdef public array reached           # 'q': for a script, the number of rows in each marker
+    cdef Py_ssize_t header              # offset of the script call being written
+    cdef int header_digits              # guessed number of digits of ``words``
+    cdef Py_ssize_t words               # number of arguments in the script call so far
 
     def __cinit__(
         self, list markers not None, bytes prefix not None, Py_ssize_t max_commands,
@@ -319,6 +341,17 @@ cdef class Batcher:
         return end_command(self.out, 0)
 
 
+# A command of a chunk.
+cdef struct Place:
+    const char *start
+    const char *end
+    const Reference *large              # the command's first large argument
+    const Reference *stop               # the end of the command's large arguments
+    Py_ssize_t chunk                    # index of the chunk
+    Py_ssize_t index                    # index of the command in the chunk
+    int marker                          # index of the command's marker
+
+
 cdef class Gatherer:
     """Gathers the commands of lanes, and puts the commands of each marker into transactions.
 
@@ -331,6 +364,20 @@ cdef class Gatherer:
         merger: merges commands with the same marker; None to merge no commands.
         start_row: the index of the first row read from the source.
     """
+
+    cdef Batcher batcher
+    cdef object merger
+    cdef array rows
+    cdef bint by_slot
+    cdef Rules rules
+    cdef LastRule last
+    cdef Buffer out
+    cdef list held
+    cdef Py_ssize_t size                # number of gathered bytes
+    cdef Py_ssize_t count               # number of gathered commands
+    cdef bint broken                    # whether commands may be lost, so no more may be sent
+    cdef Py_ssize_t commands            # number of commands in the returned chunks
+    cdef Py_ssize_t covered             # number of rows covered by the returned chunks
 
     def __cinit__(
         self, Batcher batcher not None, array rows not None, *, Rules rules=None, merger=None,
