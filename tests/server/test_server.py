@@ -18,6 +18,7 @@ import redis.asyncio
 import valkey
 import valkey.asyncio
 from certificates import tls_settings, write_certificates
+from redis.driver_info import DriverInfo
 
 import fastresp
 import fastresp.aio
@@ -146,6 +147,18 @@ def test_acl_user_without_password(server: LocalServer, client: redis.Redis) -> 
     finally:
         client.execute_command("ACL", "DELUSER", "open")
     assert [error.code for error in report.errors] == ["NOPERM"]
+
+
+def test_client_name(server: LocalServer) -> None:
+    """A connection has redis-py's own name and version, or what the client names."""
+    names = []
+    with redis.Redis.from_url(server.url, driver_info=DriverInfo("mine", "3")) as client:
+        for each in (server.url, client):
+            connection = Server(each).connect(5.0)
+            connection.disconnect()
+            info = connection.driver_info
+            names.append((info.formatted_name, info.lib_version))
+    assert names == [("redis-py", redis.__version__), ("mine", "3")]
 
 
 def test_password_in_bytes(locked: str) -> None:
