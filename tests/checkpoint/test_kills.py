@@ -85,21 +85,24 @@ def check(loads: Loads, happening: Callable[[Loads], object], most: int) -> None
 @pytest.mark.few(1)
 @pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("kills", [2, pytest.param(MANY, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seed", [0])
 class TestKills:
-    def test_loader(self, start_server: Start, template: str, kills: int) -> None:
-        check(Loads(start_server(), template, kills, kills), Loads.kill_loader, kills)
+    def test_loader(self, start_server: Start, template: str, kills: int, seed: int) -> None:
+        check(Loads(start_server(), template, seed + kills, kills), Loads.kill_loader, kills)
 
-    def test_connections(self, start_server: Start, template: str, kills: int) -> None:
-        check(Loads(start_server(), template, kills + 1, kills), close_connections, kills)
+    def test_connections(self, start_server: Start, template: str, kills: int, seed: int) -> None:
+        check(Loads(start_server(), template, seed + kills + 1, kills), close_connections, kills)
 
     @pytest.mark.few(0)
     @pytest.mark.parametrize("fsync", ["always", "everysec"])
-    def test_server(self, start_server: Start, template: str, kills: int, fsync: str) -> None:
+    def test_server(
+        self, start_server: Start, template: str, kills: int, seed: int, fsync: str
+    ) -> None:
         server = start_server(*AOF, fsync)
-        check(Loads(server, template, kills + 2, kills), restart, kills)
+        check(Loads(server, template, seed + kills + 2, kills), restart, kills)
 
     @pytest.mark.few(0)
-    def test_primary(self, start_server: Start, template: str, kills: int) -> None:
+    def test_primary(self, start_server: Start, template: str, kills: int, seed: int) -> None:
         replicated = Replicated(start_server)
-        loads = Loads(replicated.server, template, kills + 3, kills)
+        loads = Loads(replicated.server, template, seed + kills + 3, kills)
         check(loads, replicated.fail_over, kills)

@@ -235,6 +235,7 @@ TEMPLATES = [
     (PUSH, 50), (PUSH, 5_000), ("INCRBY sum:{0} {1}", 500), ("XADD stream:{0} * n {1}", 500),
     ("HSET hash:{0} {1} x", 5_000),
 ]  # fmt: skip
+SEEDED = [(seed, *each) for seed, each in enumerate(TEMPLATES)]
 
 
 def random_events(seed: int, template: str, keys: int, kinds: list[str]) -> None:
@@ -264,15 +265,13 @@ def random_events(seed: int, template: str, keys: int, kinds: list[str]) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("template", "keys"), TEMPLATES)
-def test_random_events(template: str, keys: int) -> None:
+@pytest.mark.parametrize(("seed", "template", "keys"), SEEDED)
+def test_random_events(seed: int, template: str, keys: int) -> None:
     """Replicas that lag behind take over, slots are moved: every row runs exactly once."""
-    seed = TEMPLATES.index((template, keys))
     random_events(seed, template, keys, ["move", "kill", "reshard", "freeze"])
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("template", "keys"), TEMPLATES)
-def test_many_random_events(template: str, keys: int) -> None:
-    seed = 10 + TEMPLATES.index((template, keys))
-    random_events(seed, template, keys, ["move", "kill", "reshard", "fail_over", "freeze"] * 3)
+@pytest.mark.parametrize(("seed", "template", "keys"), SEEDED)
+def test_many_random_events(seed: int, template: str, keys: int) -> None:
+    random_events(10 + seed, template, keys, ["move", "kill", "reshard", "fail_over", "freeze"] * 3)

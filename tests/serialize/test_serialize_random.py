@@ -206,14 +206,14 @@ def check_errors(load: Load, planted: set[bytes], found: Outcome) -> int:
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("block", range(30))
+@pytest.mark.parametrize("seed", range(0, 30 * LOADS, LOADS))
 def test_random_loads(
-    server: LocalServer, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: LocalServer, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = continued = 0
-    for seed in range(block * LOADS, (block + 1) * LOADS):
-        source = random.Random(seed)
-        load = random_load(source, tmp_path, large=seed % 3 == 0)
+    for number in range(seed, seed + LOADS):
+        source = random.Random(number)
+        load = random_load(source, tmp_path, large=number % 3 == 0)
         monkeypatch.setattr("fastresp.sources.source.CHUNK_BYTES", load.chunk_bytes)
         path, planted = tmp_path / "rejects", set()
         with_expire = load.template and len(load.template) > 1
@@ -232,7 +232,7 @@ def test_random_loads(
             keys += calls(client, "restore")
             continued += sum(calls(client, verb) for verb in CONTINUING)
             continued -= len(planted)
-        what = (seed, load.how, load.template)
+        what = (number, load.how, load.template)
         assert (found.digest, found.times) == (digest, times), what
         bad = check_errors(load, planted, found)
         if load.how["exists"] == "error" and bad:
