@@ -167,5 +167,8 @@ def _without(
     kept: TracebackType | None = None
     for each in reversed([*_entries(traceback)]):
         if each.tb_frame.f_code is but or not _within(each, modules):
-            kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+            # A Ctrl-C may arrive at an instruction that has no line; Python's number for it is -1.
+            line: int | None = each.tb_lineno
+            line = -1 if line is None else line
+            kept = TracebackType(kept, each.tb_frame, each.tb_lasti, line)
     return kept

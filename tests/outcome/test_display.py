@@ -8,6 +8,8 @@ import subprocess
 import sys
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -46,6 +48,20 @@ def test_no_frames_but_those_of_the_call(
     with pytest.raises(error) as caught:
         asyncio.run(getattr(fastresp.aio, name)(*arguments, server=server.url))
     assert len([each for each in files_of(caught.value) if "/fastresp/" in each]) <= 4
+
+
+def test_ctrl_c_at_an_instruction_without_a_line(tmp_path: Path) -> None:
+    """Python's own instructions, such as those at the end of ``with``, have no line number."""
+
+    def interrupted() -> Iterator[tuple[str, ...]]:
+        yield ("SET", "k", "1")
+        raise KeyboardInterrupt
+
+    code = interrupted.__code__.replace(co_linetable=b"")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        fastresp.dump(FunctionType(code, globals())(), None, tmp_path / "file.resp")
+    *_, last = (line for _, line in traceback.walk_tb(caught.value.__traceback__))
+    assert last is None
 
 
 def test_every_public_function_has_a_short_traceback(port: int) -> None:
