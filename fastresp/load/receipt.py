@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from ..sources.files.remote import RemotePath
 from ..sources.files.resp import CommandSource
 from ..sources.files.table import Table
 from ..sources.source import files_of
+from ..transports.base import add_report
 from ..transports.driver import Blocking, Steps
 from .load import Feature, Load
 from .new_file import TargetPath, new_file
@@ -55,11 +56,12 @@ COUNTS = (
     "rows", "commands", "replies", "failed", "durable", "in_doubt", "unsent", "skipped",
     "nulls_skipped", "existing", "keys", "resumed_at", "failed_before", "bytes_sent",
 )  # fmt: skip
-# Options that change what a load does; a receipt has no others.
-OPTIONS = (
-    "nulls", "transport", "connections", "on_error", "max_errors", "rate_limit", "retry", "durable",
-    "import_source",
-)  # fmt: skip
+INTERRUPTED = "its computation was interrupted"
+# Options that a receipt has elsewhere, or that don't change what a load does.
+LEFT_OUT = {
+    "checkpoint", "default", "index_backlog", "lineage", "metrics", "mode", "progress", "receipt",
+    "rejects", "server", "timeout", "wait_index",
+}  # fmt: skip
 
 
 class Receipt(Feature):
@@ -108,8 +110,12 @@ class Receipt(Feature):
         """
         if isinstance(load.error, GeneratorExit):  # after it, nothing can be awaited
             self._finish(load)
-        else:
-            yield Blocking(partial(self._finish, load), self._digest.stop)
+            return
+        try:
+            yield Blocking(partial(self._finish, load), partial(self._digest.stop, INTERRUPTED))
+        except BaseException as error:
+            add_report(error, load.report, str(load.report))
+            raise
 
     def _finish(self, load: Load) -> None:
         digest, state, sha256 = self._digest, _state_of(load), None
@@ -123,7 +129,7 @@ class Receipt(Feature):
             sha256 = digest.result()
         finally:  # also if the wait is interrupted
             if sha256 is None:
-                digest.stop("its computation was interrupted")
+                digest.stop(INTERRUPTED)
             found = {"over": digest.over, "sha256": sha256, "reason": digest.reason}
             document = self._document(load, state) | {"source": self._source | {"digest": found}}
             try:
@@ -140,7 +146,6 @@ class Receipt(Feature):
                 file.add(encoded(document))
         except OSError as error:
             if load.error is None:
-                error.report = load.report  # type: ignore[attr-defined]
                 raise
             text = "the receipt could not be written: %s"
             logging.getLogger("fastresp").warning(text, error)
@@ -248,7 +253,11 @@ def _file_of(path: str) -> dict[str, Any]:
 
 def _options_of(options: Options) -> dict[str, Any]:
     mode = {} if options.mode is None else asdict(options.mode)
-    found = {name: getattr(options, name) for name in OPTIONS}
+    found = {
+        each.name: getattr(options, each.name)
+        for each in fields(options)
+        if each.name not in LEFT_OUT
+    }
     return found | {
         "mode": options.mode_name,
         **{name: value for name, value in mode.items() if value is not None},

@@ -266,7 +266,10 @@ class StoredReceipt:
 def _is_argument(value: object) -> bool:
     """Return whether a value may be an argument of ``read`` in a receipt."""
     values = value if isinstance(value, list) else [value]
-    return all(isinstance(each, str | int | None) for each in values)
+    return all(
+        isinstance(each, str | None) or (isinstance(each, int) and abs(each) < 1 << 63)
+        for each in values
+    )
 
 
 def read_receipt(path: str | os.PathLike[str]) -> StoredReceipt:

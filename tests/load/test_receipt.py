@@ -286,6 +286,29 @@ def test_interrupted_while_files_are_read(path: Path, tmp_path: Path) -> None:
     assert digest.result() is None and digest.reason == "interrupted"
 
 
+def test_cancelled_while_files_are_read(
+    server: LocalServer, client: redis.Redis, path: Path, tmp_path: Path
+) -> None:
+    """A query may need only a part of a file. The report and the receipt are kept."""
+    large = tmp_path / "large.csv"
+    large.write_text("id,name\n1,Ann\n")
+    os.truncate(large, 1 << 40)
+    source = fastresp.read(large, sql="SELECT * FROM source LIMIT 1")
+
+    async def load() -> None:
+        loading = fastresp.aio.mass_insert(source, HSET, server.url, receipt=path)
+        task = asyncio.create_task(loading)
+        while not client.dbsize():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError) as caught:
+        asyncio.run(load())
+    assert caught.value.report.commands == 1  # type: ignore[attr-defined]
+    assert receipt(path)["counts"]["commands"] == 1 and digest(path) == ("files", None)
+
+
 class TestPath:
     def test_other_file(self, server: LocalServer, client: redis.Redis, path: Path) -> None:
         path.write_text("precious")
