@@ -98,8 +98,10 @@ class Misbehaving:
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
         self._listener.close()
         self._accepting.join(5)
-        for connection, thread in self._threads.copy().items():
+        threads = self._threads.copy()
+        for connection in threads:
             connection.end()
+        for thread in threads.values():
             thread.join(5)
         if not isinstance(self._listen, int):
             Path(self._listen).unlink(missing_ok=True)

@@ -219,6 +219,22 @@ def test_own_function(filled: LocalServer) -> None:
         assert exchange(server, get * 3) == b":3\r\n$3\r\nAnn\r\n"
 
 
+def test_end_with_many_clients(filled: LocalServer) -> None:
+    """Some wait for replies, some read no flood, and some have sent nothing."""
+    before = {*threading.enumerate()}
+    links = []
+    for name in ("never replies", "endless status", "honest", "never reads"):
+        with Misbehaving(name, filled.url, flood_bytes=1 << 40) as server:
+            address = "127.0.0.1", int(server.url.rpartition(":")[2])
+            for number in range(20):
+                links.append(socket.create_connection(address))
+                links[-1].sendall(PING * (number % 2))
+    left = [each.name for each in threading.enumerate() if each not in before]
+    for link in links:
+        link.close()
+    assert not left
+
+
 @pytest.mark.parametrize("size", [1, 65_537, 200_000])
 def test_flood_of_blocks(filled: LocalServer, size: int) -> None:
     def reply(connection: Connection, command: list[bytes], honest: bytes) -> bytes:
