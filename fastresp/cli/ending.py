@@ -14,7 +14,6 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from ..load.stored_receipt import ChangedSource
 from ..outcome.errors import (
     CheckpointError,
     CommandError,
@@ -157,6 +156,8 @@ UNFINISHED = (Exit.LOST, Exit.INTERRUPTED, Exit.TERMINATED)
 
 
 def _code(error: BaseException, report: Report | VerifyReport | None) -> Exit:
+    from ..load.stored_receipt import ChangedSource
+
     match error:
         case KeyboardInterrupt() | click.Abort():
             return Exit.TERMINATED if terminated() else Exit.INTERRUPTED

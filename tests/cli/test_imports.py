@@ -85,7 +85,9 @@ def test_load(server: LocalServer, tmp_path: Path) -> None:
     assert not modules & {f"fastresp.{name}" for name in ("doctor", "lists", "aio", "redis_py")}
     commands = {"unload", "doctor", "demo", "pop", "resp_files", "dry_run"}
     assert not modules & {f"fastresp.cli.{name}" for name in commands}
-    assert not modules & {"fastresp.transports.redis_cli", "fastresp.load.verifying.report"}
+    features = {"stored_receipt", "verifying.report", "copying.options"}
+    assert not modules & {f"fastresp.load.{name}" for name in features}
+    assert "fastresp.transports.redis_cli" not in modules
     # The first reads the metadata of packages, such as redis-py's version.
     assert not modules & {"email.parser", "html", "zoneinfo", "difflib"}
 
