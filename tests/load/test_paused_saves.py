@@ -464,12 +464,10 @@ def cut_connection(server: LocalServer, seed: int) -> bool:
     kind = chosen.choice(["cut", "reset", "half-close", "freeze"])
     fault = Fault(kind, way, chosen.randrange(100_000 if way == UP else 20_000), seed)  # type: ignore[arg-type]
     with Proxy(str(server.socket), fault) as proxy:
-        try:
+        with suppress(fastresp.TransportError):
             fastresp.mass_insert(
                 rows(3000), server=proxy.url, pause_saves=True, timeout=0.4, on_error="collect"
             )
-        except fastresp.TransportError as error:
-            print(seed, fault, error)
         return proxy.done
 
 
