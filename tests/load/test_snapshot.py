@@ -133,6 +133,7 @@ def test_failing_snapshot(insert: Insert, own: LocalServer) -> None:
 @pytest.mark.slow
 def test_failure_before_the_load(own: LocalServer) -> None:
     with redis.Redis.from_url(own.url) as client:
+        client.ping()  # the server has looked for a file
         (own.folder / "dump.rdb").mkdir()
         client.bgsave()
         while client.info("persistence")["rdb_last_bgsave_status"] != "err":
