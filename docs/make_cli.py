@@ -119,6 +119,8 @@ cluster. |
 | `existing` | Keys that exist, with `--mode serialize` and `--exists error`. |
 | `checked_keys` | Number of keys checked. |
 | `refused_rows` | Rows of the sample that can't be sent to a cluster. |
+| `stale` | With `--mirror`, what the load would delete: `keys`, and `fields` of `hashes`; how \
+many keys of the pattern are `existing`, and how many keys the source has `named`; otherwise null. |
 | `nodes` | For a cluster, one object per primary: `server`, its share of `commands` and \
 `memory`, and its own `used_memory`, `maxmemory` and `maxmemory_policy`; otherwise empty. |
 | `problems` | The problems found, one sentence each; empty with exit code 0. |

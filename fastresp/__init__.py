@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .replies.unload import Entries, unload
     from .resp.buffer import Chunk
     from .resp.values import pack
-    from .server.options import Checkpoint, Merge, Replicate, Serialize
+    from .server.options import Checkpoint, Merge, Mirror, Replicate, Serialize
     from .sources.files.command_files import read_rejects
     from .sources.files.read_source import read
     from .sources.files.resp import RespFile
@@ -53,6 +53,7 @@ __all__ = [
     "Loader",
     "Checkpoint",
     "Merge",
+    "Mirror",
     "Replicate",
     "Serialize",
     "copy",
@@ -127,7 +128,7 @@ MODULES = {
     "replies.unload": "Entries unload",
     "resp.buffer": "Chunk",
     "resp.values": "pack",
-    "server.options": "Checkpoint Merge Replicate Serialize",
+    "server.options": "Checkpoint Merge Mirror Replicate Serialize",
     "sources.files.read_source": "read",
     "sources.files.table": "Table",
     "sources.files.command_files": "read_rejects",

@@ -35,6 +35,7 @@ from .server.options import (
     Durable,
     MaxErrors,
     Metrics,
+    Mirror,
     Mode,
     Nulls,
     Options,
@@ -93,6 +94,7 @@ async def mass_insert(
     wait_index: bool = False,
     index_backlog: int | None = None,
     pause_saves: bool = False,
+    mirror: str | Mirror | None = None,
 ) -> Report:
     """Load data into Redis or Valkey from an event loop.
 
@@ -311,6 +313,7 @@ async def verify(
     sample: str | float | None = None,
     seed: int = 0,
     exact: bool = False,
+    mirror: str | None = None,
     differences: DifferenceTarget = None,
     repair: bool = False,
     max_differences: int = of_verify.MAX_DIFFERENCES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, NoReturn
 
 from ..load.dry_run import DryRun, Inquiry, Node
@@ -57,6 +58,8 @@ def _lines(found: DryRun, asked: str) -> list[str]:
         lines += _server_lines(found.inquiry)
     if found.nodes:
         lines += _node_lines(found)
+    if found.stale is not None:
+        lines.append(f"To delete after the load: {found.stale}")
     if asked:
         lines.append(f"fastresp will ask for confirmation, unless you add --yes: {asked}")
     if found.problems:
@@ -126,6 +129,7 @@ def _fields(found: DryRun) -> dict[str, Any]:
         "existing": inquiry.existing,
         "checked_keys": inquiry.checked_keys,
         "refused_rows": found.refused_rows,
+        "stale": None if found.stale is None else asdict(found.stale),
         "nodes": [_node_fields(found, node) for node in found.nodes],
         "problems": [in_options(each) for each in found.problems],
     }

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,7 @@ from ..load.inquiry import deleting
 from ..load.mass_insert import mass_insert
 from ..load.verifying.unverifiable import check_names, check_template
 from ..outcome.errors import CommandError, TransportError
+from ..outcome.report import Report
 from ..server.file_io import write_all
 from ..server.options import Options, Replicate, Serialize, grouped
 from ..server.preflight import Requirements
@@ -40,6 +41,9 @@ from .sources import (
     retried,
     template_for,
 )
+
+if TYPE_CHECKING:
+    from ..load.dry_run import DryRun
 
 __all__ = ["load", "load_arguments", "send"]
 
@@ -71,6 +75,7 @@ class LoadFlags:
 @options.resending
 @options.verify
 @options.checkpoints
+@options.mirrored
 @options.reporting
 def load(source: str, templates: tuple[str, ...], from_rejects: bool, **values: Any) -> None:
     """Load a file into a server: one or more commands per row.
@@ -93,6 +98,8 @@ def load(source: str, templates: tuple[str, ...], from_rejects: bool, **values: 
 
     `--verify` reads the file again after the load, and compares it with the server, as
     `fastresp verify` does. `--receipt FILE` records what was loaded, and the result.
+
+    `--mirror 'user:*'` then deletes the keys of this pattern that the file does not name.
 
     Commands that delete data, such as DEL, need a confirmation on the terminal, or `--yes`.
     """
@@ -165,6 +172,8 @@ def run(
             )
         arguments = grouped(load_arguments(values, flags.as_json))
         load_options = Options(**arguments)
+        if load_options.mirror is not None and flags.dry_run and reopen is None:
+            raise ValueError("--dry-run reads the source twice for --mirror; pass a file's path")
         server, timeout = arguments["server"], arguments["timeout"]
         checkpoint = load_options.checkpoint
         try:
@@ -200,6 +209,8 @@ def run(
                     data, template, server, nulls=load_options.nulls, timeout=timeout,
                     mode=load_options.mode,
                 )  # fmt: skip
+                if load_options.mirror is not None and not found.inquiry.unreachable:
+                    found = with_stale_keys(found, data, template, load_options)
                 asked = "" if found.inquiry.unreachable else what()
                 if checkpoint is not None:
                     say("The dry run ignores the checkpoint.")
@@ -220,8 +231,30 @@ def run(
             with reopen() as data, recorded(load_options.receipt, end):
                 verify_source(
                     data, template_for(data, texts), end, nulls=load_options.nulls, server=server,
-                    timeout=timeout, since=since,
+                    timeout=timeout, since=since, **mirrored(load_options, template, end.report),
                 )  # fmt: skip
+
+
+def with_stale_keys(
+    found: DryRun, data: Any, template: Template | None, load_options: Options
+) -> DryRun:
+    """Add to the result of a dry run what ``--mirror`` would delete."""
+    from ..load.mirror import stale_keys
+
+    assert load_options.mirror is not None
+    stale = stale_keys(data, template, load_options)
+    excess = stale.excess(load_options.mirror)
+    problems = found.problems if excess is None else [*found.problems, excess]
+    return replace(found, stale=stale, problems=problems)
+
+
+def mirrored(load_options: Options, template: Template | None, report: Report) -> dict[str, Any]:
+    """Return the options of a verification that also checks what ``--mirror`` has deleted."""
+    if load_options.mirror is None or report.not_mirrored:
+        return {}
+    from ..load.mirror import whole_hashes
+
+    return {"mirror": load_options.mirror.keys, "exact": whole_hashes(template)}
 
 
 def load_arguments(values: dict[str, Any], as_json: bool) -> dict[str, Any]:

@@ -14,6 +14,7 @@ server_option = partial(option, section="Server")
 mode_option = partial(option, section="Merged and serialised loads")
 copy_option = partial(option, section="Keys")
 checkpoint_option = partial(option, section="Checkpoint")
+mirror_option = partial(option, section="Mirror")
 verify_option = partial(option, section="Verification")
 
 COMMAND_FORMATS = ["resp", "commands"]
@@ -201,6 +202,16 @@ merge_bytes = mode_option(
     type=COUNT,
     show_default="64 KiB",
 )
+mirror = mirror_option(
+    "--mirror P",
+    "After a load without errors, delete keys of this pattern that SOURCE lacks, and with `{**}`, "
+    "fields.",
+)
+mirror_limit = mirror_option(
+    "--mirror-limit N|N%",
+    "Delete nothing if more than N keys, or N% of the pattern's keys, would change.",
+    show_default="`10%`",
+)
 rate_limit = server_option(
     "--rate-limit N|50MB",
     "Send at most N commands, or bytes such as `50MB` or `800KB`, per second.",
@@ -238,6 +249,9 @@ skip_truncated = data_option(
 sample = verify_option("--sample P%", "Compare only this share of rows or keys, such as `1%`.")
 seed = verify_option("--seed N", "Seed that selects the sample.", type=int, default=0)
 exact = verify_option("--exact", "Report fields and members that are not in the source.")
+verify_mirror = verify_option(
+    "--mirror P", "Also report keys of this pattern that SOURCE lacks.", name="mirror"
+)
 since = verify_option(
     "--since TIME", "Start of the load: keys with a time to live may have expired since."
 )
@@ -350,4 +364,5 @@ resending = together(
     retry_in_doubt, durable, import_source, wait_index, index_backlog, pause_saves
 )  # fmt: skip
 checkpoints = together(checkpoint, resume, take_over, checkpoint_clear)
+mirrored = together(mirror, mirror_limit)
 reporting = together(metrics, receipt, lineage, log, dry_run, yes, as_json)

@@ -46,6 +46,7 @@ STDOUT = Path("-")
 @options.sample
 @options.seed
 @options.exact
+@options.verify_mirror
 @options.since
 @options.differences
 @options.max_differences
@@ -72,6 +73,9 @@ def verify_command(
     Values that differ are read again at the end, so that writes by other clients during the
     comparison are not reported. `--differences FILE` saves the row, key, field, expected value and
     actual value of each difference. The exit code is 1 if there are differences.
+
+    `--exact --mirror 'user:*'` checks what `fastresp load --mirror 'user:*'` leaves: no other keys,
+    and no other fields.
 
     `--sample 1%` compares a share of the rows, and reports an upper bound for how many rows differ.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..encode.payload.format import Format
 from ..encode.payload.serializer import Serializer
@@ -32,6 +32,9 @@ from .inquiry import Command, Inquiry, SlotShares, inquire, merged, slot_shares
 from .memory_estimate import Estimate, Model
 from .progress import fraction_read
 from .replication import check_target
+
+if TYPE_CHECKING:
+    from .mirror import Stale
 
 __all__ = ["DryRun", "Inquiry", "Node", "Sample", "busy_keys", "dry_run", "full", "take_sample"]
 
@@ -107,6 +110,7 @@ class DryRun:
         problems: the problems found, one sentence each.
         nodes: the primaries of a cluster; empty for a single server.
         refused_rows: number of rows of the sample that can't be sent to a cluster.
+        stale: what ``mirror`` would delete; None without it.
     """
 
     sample: Sample
@@ -115,6 +119,7 @@ class DryRun:
     problems: list[str]
     nodes: list[Node] = field(default_factory=list)
     refused_rows: int = 0
+    stale: Stale | None = None
 
     @property
     def rights_unknown(self) -> bool:

@@ -18,6 +18,7 @@ from ..server.options import (
     Durable,
     MaxErrors,
     Metrics,
+    Mirror,
     Mode,
     Nulls,
     Options,
@@ -67,6 +68,7 @@ def mass_insert(
     wait_index: bool = False,
     index_backlog: int | None = None,
     pause_saves: bool = False,
+    mirror: str | Mirror | None = None,
 ) -> Report:
     """Load data into Redis or Valkey as fast as the server accepts it.
 
@@ -158,6 +160,9 @@ def mass_insert(
             append-only file, until the load ends; in a cluster, on each primary. Their settings are
             then restored, also after an exception or Ctrl-C. Needs permission for CONFIG and CLIENT
             LIST.
+        mirror: a pattern of keys, such as ``"user:*"``, or a ``Mirror``: after a load without
+            errors, delete the keys of this pattern that the source does not name, and with
+            ``HSET key {**}``, the fields that their rows do not have.
 
     Returns:
         The report: commands, replies, error replies, bytes, rates.
@@ -181,7 +186,8 @@ def mass_insert(
         TransportTimeout: no progress for ``timeout`` seconds.
         TypeError: the data is not an iterable of rows, or is columns and ``default`` was given.
         ValueError: an option, or a combination of options, is invalid.
-        SourceError: the source of the columns failed.
+        SourceError: the source of the columns failed, or ``mirror`` has deleted nothing because
+            of its limit.
         OSError: the rejects file can't be opened (nothing was sent) or written, the metrics file
             can't be created (nothing was sent; later failures are only logged), or the receipt
             can't be created (nothing was sent) or written (after the load).
@@ -253,6 +259,10 @@ def features(chunks: Chunks) -> list[Feature]:
         from .paused_saves import PausedSaves
 
         found.append(PausedSaves(options))
+    if options.mirror is not None:
+        from .mirror import Mirroring
+
+        found.append(Mirroring(chunks))
     # The checkpoint is last: it is registered only if all other features accept the connections.
     return [*found, SearchIndexes(chunks.template, options), CheckpointFeature(chunks)]
 

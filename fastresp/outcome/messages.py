@@ -56,6 +56,7 @@ GROUPED = {
     "take_over": ("checkpoint", "Checkpoint", "take_over"),
     "checkpoint_clear": ("checkpoint", "Checkpoint", "clear"),
     "source_id": ("checkpoint", "Checkpoint", "source_id"),
+    "mirror_limit": ("mirror", "Mirror", "limit"),
     "merge_items": ("mode", "Merge", "items"),
     "merge_bytes": ("mode", "Merge", "bytes"),
     "exists": ("mode", "Serialize", "exists"),
@@ -90,7 +91,7 @@ class Hint:
         argument, kind, option = GROUPED[self.option]
         text = replace(self, option=option).flat
         if self.value is not None:
-            name = "..., " if argument == "checkpoint" else ""
+            name = "..., " if argument in ("checkpoint", "mirror") else ""
             text = f"{argument}={kind}({name}{text})"
         return text
 

@@ -147,7 +147,9 @@ class Report(Displayed):
         existing: with ``exists="skip"``, number of commands skipped because their key exists.
         gone: number of keys that ``copy()`` found, but that were deleted or expired before it read
             them.
-        deleted: number of keys of the target that ``copy(delete=True)`` deleted.
+        deleted: number of keys that ``copy(delete=True)`` or ``mirror`` deleted.
+        deleted_fields: number of fields of hashes that ``mirror`` deleted.
+        not_mirrored: why ``mirror`` deleted nothing, or not everything; otherwise empty.
         unchanged: number of keys that ``copy(changed=True)`` did not copy, because the target
             already had them with the same value and expiry.
         converted: number of values that ``copy()`` converted to an encoding that the target can
@@ -206,6 +208,8 @@ class Report(Displayed):
     existing: int = 0
     gone: int = 0
     deleted: int = 0
+    deleted_fields: int = 0
+    not_mirrored: str = ""
     unchanged: int = 0
     converted: int = 0
     expiries_dropped: int = 0
@@ -336,11 +340,14 @@ class Report(Displayed):
             (self.existing, "command", "skipped because the key exists"),
             (self.gone, "key", "deleted or expired before reading"),
             (self.deleted, "key", "deleted: not in the source"),
+            (self.deleted_fields, "field", "deleted: not in the source"),
             (self.unchanged, "key", "unchanged"),
             (self.converted, "value", "converted for the target"),
         ):
             if count:
                 lines.append(f"{counted(count, noun)} {text}")
+        if self.not_mirrored:
+            lines.append(Message("nothing deleted (", Hint("mirror"), f"): {self.not_mirrored}"))
         if self.expiries_dropped:
             dropped = counted(self.expiries_dropped, "time", "times")
             lines.append(

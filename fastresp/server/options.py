@@ -18,8 +18,8 @@ from .settings import Server, ServerLike
 
 __all__ = [
     "ACKNOWLEDGED", "FSYNC", "SNAPSHOT", "Checkpoint", "Durable", "MaxErrors", "Merge",
-    "Metrics", "Mode", "Nulls", "Options", "Progress", "Rate", "RateLimit", "ReceiptPath",
-    "Rejects", "Replicate", "Serialize", "arguments_of", "check_timeout", "grouped",
+    "Metrics", "Mirror", "Mode", "Nulls", "Options", "Progress", "Rate", "RateLimit",
+    "ReceiptPath", "Rejects", "Replicate", "Serialize", "arguments_of", "check_timeout", "grouped",
 ]  # fmt: skip
 
 RateLimit: TypeAlias = float | str | None
@@ -32,6 +32,9 @@ BITS = re.compile(r"[KMGT]i?b")
 ANY_HOST = ("0.0.0.0", "::")
 LISTEN = re.compile(r"(?:(?P<host>[^\s:\[\]]+)|\[(?P<ipv6>[^\s\[\]]+)\])(?::(?P<port>[0-9]{1,5}))?")
 POWERS = ("", "k", "m", "g", "t")
+PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
+# A pattern without lone surrogates, which UTF-8 can't encode.
+WILDCARD = re.compile(r"[^\ud800-\udfff]*[*?\[][^\ud800-\udfff]*")
 # Assumed size of a command, to convert commands per second to bytes per second.
 COMMAND_BYTES = 50
 # Maximum connections: each needs memory here and in the server, and more connections than the
@@ -45,7 +48,7 @@ SERIALIZE = Hint("mode", "serialize")
 # Options that have no meaning if the server loads an RDB file.
 NOT_REPLICATED = {
     "transport", "max_errors", "rejects", "rate_limit", "connections", "retry", "durable",
-    "checkpoint", "import_source", "wait_index", "index_backlog", "pause_saves",
+    "checkpoint", "import_source", "wait_index", "index_backlog", "pause_saves", "mirror",
 }  # fmt: skip
 Durable: TypeAlias = Literal["acknowledged", "fsync", "snapshot"] | int
 MaxErrors: TypeAlias = int | str | None
@@ -295,7 +298,51 @@ class Checkpoint:
         return (self.resume or self.take_over) and not self.clear
 
 
-CLASSES = {each.__name__: each for each in (Checkpoint, Merge, Replicate, Serialize)}
+@dataclass(frozen=True)
+class Mirror:
+    """After a load without errors, delete what the source does not name.
+
+    Deleted are the keys that match a pattern, existed before the load, and are in no command of the
+    source; and of keys that ``HSET key {**}`` writes, the fields that existed before and that no
+    row of the key has. Keys of fastresp's checkpoints are never deleted.
+
+    Attributes:
+        keys: the pattern, as for SCAN, such as ``"user:*"``. All keys that match it must come from
+            this source.
+        limit: the maximum number of keys to delete or to delete fields of; or a percentage of the
+            keys that match. If there are more, nothing is deleted, and SourceError is raised.
+
+    Raises:
+        ValueError: an argument is invalid.
+    """
+
+    keys: str
+    limit: int | str = "10%"
+
+    def __post_init__(self) -> None:
+        valid = isinstance(self.keys, str) and WILDCARD.fullmatch(self.keys) is not None
+        _check("mirror", self.keys, valid, "a pattern of keys with a wildcard, such as 'user:*'")
+        valid = self._number is not None or self._share is not None
+        _check("mirror_limit", self.limit, valid, "a number, or a percentage such as '10%'")
+
+    @property
+    def _number(self) -> int | None:
+        text = str(self.limit)
+        return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+
+    @property
+    def _share(self) -> float | None:
+        found = PERCENTAGE.fullmatch(str(self.limit))
+        return None if found is None or float(found[1]) > 100 else float(found[1]) / 100
+
+    def most(self, keys: int) -> int:
+        """Return the limit as a number, for this number of matching keys."""
+        if self._share is not None:
+            return int(keys * self._share)
+        return self._number or 0
+
+
+CLASSES = {each.__name__: each for each in (Checkpoint, Merge, Mirror, Replicate, Serialize)}
 
 
 def grouped(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -310,6 +357,10 @@ def grouped(given: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in given.items() if name not in GROUPED}
     if "checkpoint" in given:
         found["checkpoint"] = as_checkpoint(given["checkpoint"])
+    if "mirror" in given:
+        found["mirror"] = as_mirror(given["mirror"])
+    if given.get("mirror_limit") is not None and found.get("mirror") is None:
+        raise ValueError(Message(Hint("mirror_limit"), " needs ", Hint("mirror", ...)))
     if "mode" in given:
         found["mode"] = as_mode(given["mode"])
     for name, (option, kind, argument) in GROUPED.items():
@@ -342,6 +393,11 @@ def as_checkpoint(checkpoint: str | Checkpoint | None) -> Checkpoint | None:
     if checkpoint is None or isinstance(checkpoint, Checkpoint):
         return checkpoint
     return Checkpoint(checkpoint)
+
+
+def as_mirror(mirror: str | Mirror | None) -> Mirror | None:
+    """Return a Mirror for its pattern."""
+    return mirror if mirror is None or isinstance(mirror, Mirror) else Mirror(mirror)
 
 
 def arguments_of(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -379,6 +435,7 @@ class Options:
     wait_index: bool = False
     index_backlog: int | None = None
     pause_saves: bool = False
+    mirror: Mirror | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -413,6 +470,9 @@ class Options:
             whole = Message(Hint("mode", "serialize"), " makes whole keys; use ")
             how = Message(Hint("exists", "replace"), " instead of ", Hint("nulls", "delete"))
             raise ValueError(Message(whole, how))
+        if self.mirror is not None and self.skips_existing:
+            keeps = Message(Hint("exists", "skip"), " keeps the old values of keys, so ")
+            raise ValueError(Message(keeps, Hint("mirror"), " needs ", Hint("exists", "replace")))
 
     def _check(self, option: str, valid: bool, requirement: str) -> None:
         _check(option, getattr(self, option), valid, requirement)
@@ -448,6 +508,8 @@ class Options:
         """Return a requested feature that redis-cli lacks; "" if it lacks none."""
         if self.on_error == "stop" or self.max_errors is not None or self.rejects is not None:
             return "tell which command an error belongs to"
+        if self.mirror is not None:
+            return "prove that no command failed"
         if self.connections > 1:
             return "open more than one connection"
         if self.retry not in (None, "never"):

@@ -31,8 +31,8 @@ __all__ = ["Sink", "SinkOfNamedJob", "check_columns", "load_partition"]
 
 # Options of ``mass_insert`` that a task sets itself, or does not support.
 NOT_FOR_TASKS = frozenset((
-    "checkpoint", "checkpoint_clear", "default", "lineage", "metrics", "progress", "receipt",
-    "resume", "source_id", "take_over", "transport",
+    "checkpoint", "checkpoint_clear", "default", "lineage", "metrics", "mirror", "mirror_limit",
+    "progress", "receipt", "resume", "source_id", "take_over", "transport",
 ))  # fmt: skip
 OPTIONS = sorted({*(each.name for each in fields(Options)), *GROUPED} - NOT_FOR_TASKS - {"server"})
 # Number of rows to digest at a time. In total, 1,000,000 rows of 43 MB take 0.05 s.

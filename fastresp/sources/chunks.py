@@ -32,7 +32,7 @@ from .entries import Entries
 from .files.resp import RespFile
 from .files.table import Table
 from .pushed import Pushed
-from .source import Encoder, encoding, is_columns, release, row_writer
+from .source import Encoder, encoding, is_columns, release, released, row_writer
 
 if TYPE_CHECKING:
     from ..encode.payload.serialized_chunk import LaneSplitter
@@ -95,7 +95,8 @@ class Chunks:
         self._splitter: LaneSplitter | None = None
         self._gatherer: Gatherer | None = None
         self._flushed = time.monotonic()
-        self._observe: Callable[[Chunk], object] | None = None
+        self._observers: list[Callable[[Chunk], object]] = []
+        self._observers_of_all: list[Callable[[Chunk], object]] = []
         self.start_row = 0
         self._batcher: Batcher | None = None
         self._ran = array("q")
@@ -134,21 +135,39 @@ class Chunks:
         if self._batcher is not None:
             self._batcher.reached = markers
 
-    def observe(self, function: Callable[[Chunk], object]) -> None:
+    def observe(self, function: Callable[[Chunk], object], *, earlier: bool = False) -> None:
         """Call a compiled function with each encoded chunk, before it is merged or routed.
 
         Call this before ``open()``.
+
+        Args:
+            earlier: whether to encode the rows before ``start_row`` for the function.
         """
-        self._observe = function
+        self._observers.append(function)
+        if earlier:
+            self._observers_of_all.append(function)
 
     def open(self) -> None:
         """Open the source if it is not open yet; raises as ``encoding()`` does."""
         if self._source is None:
+            if self._observers_of_all and self.start_row:
+                self._observe_earlier()
             self.writer, self._source = encoding(
                 self.data, self.template, self.options, self.start_row
             )
             if self._closed:
                 self.close()
+
+    def _observe_earlier(self) -> None:
+        """Encode the rows before ``start_row``, and perhaps some later rows, for observers."""
+        writer, source = encoding(self.data, self.template, self.options)
+        with released(source):
+            more = True
+            while more and writer.rows < self.start_row:
+                more = writer.fill(source)
+                if (chunk := writer.take()) is not None:
+                    for observe in self._observers_of_all:
+                        observe(chunk)
 
     @property
     def blocked(self) -> bool:
@@ -358,9 +377,9 @@ class Chunks:
 
     def _cut(self) -> None:
         chunks: Iterator[Chunk] = filter(None, map(call, (self.writer.take,)))
-        if self._observe is not None:
+        for observe in self._observers:
             chunks, observed = tee(chunks)
-            chunks = map(itemgetter(0), zip(chunks, map(self._observe, observed), strict=True))
+            chunks = map(itemgetter(0), zip(chunks, map(observe, observed), strict=True))
         if self._router is not None:
             self._store(chain.from_iterable(map(self._router.route, chunks)))
             self._more = self._more and self._router.failing is None

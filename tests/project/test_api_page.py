@@ -41,6 +41,7 @@ INTERNAL = {
     "EncodeError": "message",
     "FastrespError": "hints message",
     "Hashes": "begin count with_ttl",
+    "Mirror": "most",
     "ProtocolError": "message",
     "Replicate": "address announced",
     "RedisCli": "connecting finishing flush kill limited made running stop writing",
@@ -48,7 +49,7 @@ INTERNAL = {
     "RespFile": "arguments blocks check fraction summary",
     "Sink": "check_rewrites once_argument",
     "SourceError": "message",
-    "Table": "arguments description estimated_rows for_load fraction has_places line_numbers "
+    "Table": "arguments description estimated_rows for_load fraction has_places limit line_numbers "
     "local_files place query skips_bad_rows",
     "Template": "deleting self_contained",
     "Totals": "log of sum",

@@ -1,9 +1,12 @@
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, Self
 
 from typing_extensions import disjoint_base
 
+from ...resp.buffer import Chunk
+
 MAX_KEYS: Final[int]
+UNCLEAR: frozenset[bytes]
 
 @disjoint_base
 class Keys:
@@ -18,5 +21,19 @@ class Keys:
 
 @disjoint_base
 class UniqueNames: ...
+
+@disjoint_base
+class Numbers: ...
+
+@disjoint_base
+class SourceKeys:
+    def __new__(cls, of_fields: bool = False) -> Self: ...
+    @property
+    def unclear(self) -> bytes: ...
+    def see(self, chunk: Chunk) -> Chunk: ...
+    def add(self, key: bytes) -> bool: ...
+    def __len__(self) -> int: ...
+    def __contains__(self, key: bytes, /) -> bool: ...
+    def unnamed(self, key: bytes, fields: Iterable[bytes]) -> list[bytes]: ...
 
 def split(records: bytes) -> list[bytes]: ...

@@ -1,11 +1,15 @@
 # cython: language_level=3, cdivision=True
-"""Find duplicate keys in bounded memory, and duplicate names within a value."""
+"""Find duplicate keys and names, and remember the keys that a source names, by their hashes."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from ...resp.buffer cimport Chunk, Reference
+from ...resp.grammar cimport known_length_end
+from ...resp.mergeable cimport is_word
+from ...resp.slots cimport LastRule, Rule, Rules, Walk, all_keys, end_of, next_argument
 from .encoding cimport Word
 from .format cimport crc64
 from .hashed cimport fetch, hashed
@@ -281,3 +285,195 @@ cdef class UniqueNames:
                     slot = slot + 1 & mask
             first = last
         return kept
+
+
+cdef enum:
+    MIN_ROOM = 1024
+    # The number of field names that have a bit of their own; see SourceKeys.
+    FIELD_BITS = 61
+
+cdef int64_t NAMED = <int64_t>1 << 62
+cdef int64_t IS_HASH = <int64_t>1 << 61
+# Commands that change the database, or may write a key that is not among their positions.
+UNCLEAR = frozenset((b"SELECT", b"SWAPDB", b"SORT", b"GEORADIUS", b"GEORADIUSBYMEMBER"))
+
+
+cdef class Numbers:
+    """Maps hash values of keys to numbers; the number of a new hash value is 0."""
+
+    def __dealloc__(self):
+        free(self.entries)
+
+    cdef Entry *find(self, uint64_t key_hash) except NULL:
+        """Return the entry of a hash value, or add one; the entry is valid until the next call."""
+        cdef uint64_t mask, at
+        key_hash = key_hash or 1
+        if 2 * self.count >= self.room:
+            self.grow()
+        mask = self.room - 1
+        at = key_hash & mask
+        while self.entries[at].key_hash != key_hash:
+            if self.entries[at].key_hash == 0:
+                self.entries[at].key_hash = key_hash
+                self.count += 1
+                break
+            at = at + 1 & mask
+        return &self.entries[at]
+
+    cdef int64_t get(self, uint64_t key_hash) noexcept:
+        """Return the number of a hash value; 0 if there is none."""
+        cdef uint64_t mask = self.room - 1, at
+        key_hash = key_hash or 1
+        at = key_hash & mask
+        while self.room and self.entries[at].key_hash:
+            if self.entries[at].key_hash == key_hash:
+                return self.entries[at].number
+            at = at + 1 & mask
+        return 0
+
+    cdef int grow(self) except -1:
+        cdef Entry *before = self.entries
+        cdef Py_ssize_t room = self.room, larger = max(2 * room, MIN_ROOM), i
+        cdef uint64_t at
+        cdef Entry *entries = <Entry *>calloc(larger, sizeof(Entry))
+        if entries is NULL:
+            raise MemoryError(f"no memory for the numbers of {self.count:,} keys")
+        for i in range(room):
+            if before[i].key_hash:
+                at = before[i].key_hash & <uint64_t>(larger - 1)
+                while entries[at].key_hash:
+                    at = at + 1 & <uint64_t>(larger - 1)
+                entries[at] = before[i]
+        self.entries, self.room = entries, larger
+        free(before)
+        return 0
+
+
+cdef class SourceKeys:
+    """The keys that the commands of a source name, and the fields of its hashes.
+
+    A key needs 32 to 64 bytes: a hash of 64 bits, and a bit for each of its fields. A field whose
+    name is not among the first 61 names needs as much as a key. Different keys have the same hash
+    with a probability of keys / 2^64; then a key counts as named although it is not.
+
+    Args:
+        of_fields: whether to remember the fields of hashes.
+
+    Attributes:
+        unclear: the name of a command whose keys are unknown; empty if there is none.
+    """
+
+    cdef Rules rules
+    cdef Numbers keys           # by key: NAMED, IS_HASH, and the bits of its fields
+    cdef Numbers bits           # by field: 1 + the index of its bit
+    cdef Numbers others         # by key and field without a bit: 1
+    cdef bint of_fields
+    cdef readonly bytes unclear
+
+    def __cinit__(self, bint of_fields=False):
+        self.rules = Rules()
+        self.keys, self.bits, self.others = Numbers(), Numbers(), Numbers()
+        self.of_fields = of_fields
+        self.unclear = b""
+
+    def see(self, Chunk chunk not None):
+        """Remember what the commands of a chunk name, before they are merged; return the chunk."""
+        cdef const Reference *large = chunk.references
+        cdef const Rule *checked = NULL
+        cdef Py_ssize_t i, extra = 0
+        cdef Walk walk, start
+        cdef LastRule last
+        cdef tuple keys
+        cdef bytes key
+        self.rules.start(&last)
+        start.base = start.p = chunk.data
+        start.stop = large + chunk.n_references
+        for i in range(len(chunk.ends)):
+            start.large = large
+            walk = start
+            keys = all_keys(&walk, &last)
+            if last.rule is NULL or last.rule is not checked:
+                self.check(start, last.rule is NULL)
+                checked = last.rule
+            for key in keys:
+                self.keys.find(hashed(key, len(key))).number |= NAMED
+            if self.of_fields and keys and (last.name[0] == c"H" or last.name[0] == c"h"):
+                self.see_fields(start, &last, keys[0])
+            start.p = end_of(chunk, i, &large, &extra)
+        return chunk
+
+    cdef int check(self, Walk walk, bint unknown) except -1:
+        """Note the name of a command whose keys are unknown."""
+        cdef long long words, size
+        cdef const char *text
+        walk.p = known_length_end(walk.p + 1, &words)
+        text = next_argument(&walk, &size)
+        if unknown or text[:size].upper() in UNCLEAR:
+            self.unclear = text[:size]
+        return 0
+
+    cdef int see_fields(self, Walk walk, const LastRule *last, bytes key) except -1:
+        """Remember the fields of a command of a hash: for commands other than HSET, all arguments.
+
+        A number such as HINCRBY's then counts as a field, too, which does no harm.
+        """
+        cdef uint64_t base = hashed(key, len(key)), field
+        cdef Entry *entry = self.keys.find(base)
+        cdef Entry *entry_of_name
+        cdef long long words, size, i
+        cdef const char *text
+        cdef int64_t bit
+        cdef int step = 1
+        if last.size == 4 and is_word(last.name, 4, b"HSET"):
+            step = 2
+        elif last.size == 5 and is_word(last.name, 5, b"HMSET"):
+            step = 2
+        entry.number |= IS_HASH
+        walk.p = known_length_end(walk.p + 1, &words)
+        for i in range(words):
+            text = next_argument(&walk, &size)
+            if i < 2 or (i - 2) % step:
+                continue
+            field = hashed(text, size)
+            bit = self.bits.get(field)
+            if bit == 0 and self.bits.count < FIELD_BITS:
+                entry_of_name = self.bits.find(field)
+                bit = entry_of_name.number = self.bits.count
+            if bit:
+                entry.number |= <int64_t>1 << (bit - 1)
+            else:
+                self.others.find(mixed(base, field)).number = 1
+        return 0
+
+    def add(self, bytes key not None):
+        """Name a key; return whether it is new."""
+        cdef Entry *entry = self.keys.find(hashed(key, len(key)))
+        cdef bint new = entry.number == 0
+        entry.number |= NAMED
+        return new
+
+    def __len__(self):
+        return self.keys.count
+
+    def __contains__(self, bytes key not None):
+        return self.keys.get(hashed(key, len(key))) != 0
+
+    def unnamed(self, bytes key not None, fields not None):
+        """Return the fields of a hash that the source does not name, as a list.
+
+        Return [] if the source does not name the key as a hash.
+        """
+        cdef uint64_t base = hashed(key, len(key)), of_field
+        cdef int64_t number = self.keys.get(base), bit
+        cdef list found = []
+        cdef bytes field
+        if not number & IS_HASH:
+            return found
+        for field in fields:
+            of_field = hashed(field, len(field))
+            bit = self.bits.get(of_field)
+            if bit and number >> (bit - 1) & 1:
+                continue
+            if not self.others.get(mixed(base, of_field)):
+                found.append(field)
+        return found

@@ -11,20 +11,17 @@ from ...outcome.errors import CommandError, SourceError
 from ...outcome.report import Report
 from ...replies.key_pattern import replies_by_key
 from ...replies.scan import Scan
-from ...server.preflight import Requirements, SampleCommand
+from ...server.preflight import Requirements
 from ...server.settings import Server, ServerLike, as_server
 from ...transports.driver import Blocking, Steps
 from ..load import Feature, Load
+from ..mirror import OWN_KEYS, UNLINK
 from .server_entries import ServerEntries
 
 __all__ = ["Delete", "Deleting"]
 
 # Whether to delete keys; or a function that receives their number, and returns whether to do so.
 Delete: TypeAlias = bool | Callable[[int], bool]
-
-UNLINK = SampleCommand((b"UNLINK", b"1"), fixed_length=False, subcommand=False)
-# The keys of checkpoints, which no source has.
-OWN_KEYS = b"fastresp:{"
 
 
 class Deleting(Feature):

@@ -297,7 +297,7 @@ class Verification:
     ) -> Iterator[tuple[Difference, set[int]]]:
         """Compare keys again; yield (difference, possible digests of the source's row)."""
         for key, original, rows in self._read_again(keys, entries):
-            at, row, difference = self._candidates[key].row, None, None
+            at, row, difference = self._candidates[key].row or 0, None, None
             if rows is None:
                 row, difference = self._compared_in_parts(original, at)
             else:

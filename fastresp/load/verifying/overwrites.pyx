@@ -1,8 +1,10 @@
 # cython: language_level=3, cdivision=True
 """Track values that later commands overwrite, and count the items of keys in the source."""
 
+from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 
+from ...encode.payload.duplicates cimport Entry, Numbers, mixed
 from ...encode.payload.hashed cimport hashed
 from .write_command cimport (
     COUNT,
@@ -26,47 +28,6 @@ from .write_command cimport (
 cdef enum:
     # Bits of the filter, which recognises most keys that have no differences.
     FILTER_BITS = 4194304
-    MIN_ROOM = 1024
-
-
-cdef class Numbers:
-    """Maps hash values of keys to numbers; the number of a new hash value is 0."""
-
-    def __dealloc__(self):
-        free(self.entries)
-
-    cdef Entry *find(self, uint64_t key_hash) except NULL:
-        """Return the entry of a hash value, or add one; the entry is valid until the next call."""
-        cdef uint64_t mask, at
-        key_hash = key_hash or 1
-        if 2 * self.count >= self.room:
-            self.grow()
-        mask = self.room - 1
-        at = key_hash & mask
-        while self.entries[at].key_hash != key_hash:
-            if self.entries[at].key_hash == 0:
-                self.entries[at].key_hash = key_hash
-                self.count += 1
-                break
-            at = at + 1 & mask
-        return &self.entries[at]
-
-    cdef int grow(self) except -1:
-        cdef Entry *before = self.entries
-        cdef Py_ssize_t room = self.room, larger = max(2 * room, MIN_ROOM), i
-        cdef uint64_t at
-        cdef Entry *entries = <Entry *>calloc(larger, sizeof(Entry))
-        if entries is NULL:
-            raise MemoryError(f"no memory for the numbers of {self.count:,} keys")
-        for i in range(room):
-            if before[i].key_hash:
-                at = before[i].key_hash & <uint64_t>(larger - 1)
-                while entries[at].key_hash:
-                    at = at + 1 & <uint64_t>(larger - 1)
-                entries[at] = before[i]
-        self.entries, self.room = entries, larger
-        free(before)
-        return 0
 
 
 cdef str group_of(ValueForm form):

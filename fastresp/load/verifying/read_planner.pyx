@@ -4,6 +4,7 @@
 from libc.stdint cimport uint64_t
 from libc.string cimport memcmp, strlen
 
+from ...encode.payload.duplicates cimport Entry, Numbers, mixed
 from ...encode.payload.hashed cimport hashed
 from ...resp.buffer cimport (
     Buffer,
@@ -17,7 +18,6 @@ from ...resp.buffer cimport (
     put_header,
     put_signed,
 )
-from .overwrites cimport Entry, Numbers, mixed
 from .write_command cimport (
     COUNT,
     DELETED,

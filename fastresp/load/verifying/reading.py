@@ -56,11 +56,14 @@ class ReadEncoder:
     """Encodes a source, and creates the reads that verify each chunk."""
 
     def __init__(
-        self, encoder: Encoder, planner: ReadPlanner, observe: Callable[[Chunk], object] | None
+        self,
+        encoder: Encoder,
+        planner: ReadPlanner,
+        observers: Sequence[Callable[[Chunk], object]],
     ) -> None:
         self._encoder = encoder
         self._planner = planner
-        self._observe = observe
+        self._observers = observers
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._encoder, name)
@@ -81,8 +84,8 @@ class ReadEncoder:
         chunk = self._encoder.take() if self._planner.error is None else None
         if chunk is None:
             return None
-        if self._observe is not None:
-            self._observe(chunk)
+        for observe in self._observers:
+            observe(chunk)
         return self._planner.plan_reads(chunk)
 
 
@@ -90,16 +93,13 @@ class ReadChunks(Chunks):
     """Chunks of reads; ``planner`` creates them, and must be set before ``open()``."""
 
     planner: ReadPlanner
-    _observe_source: Callable[[Chunk], object] | None = None
-
-    def observe(self, function: Callable[[Chunk], object]) -> None:
-        """Call a function with each chunk of the source's commands, not of the reads."""
-        self._observe_source = function
 
     def open(self) -> None:
         if self._source is None:
             super().open()
-            self.writer = ReadEncoder(self.writer, self.planner, self._observe_source)
+            # The observers get the source's commands, not the reads.
+            observers, self._observers = self._observers, []
+            self.writer = ReadEncoder(self.writer, self.planner, observers)
 
     def configure_for(self, answers: Answers | None) -> None:
         super().configure_for(answers)

@@ -55,14 +55,14 @@ class Difference:
     """A value in the server that differs from the source.
 
     Attributes:
-        row: index of the source row, counted from 0.
+        row: index of the source row, counted from 0; None for a key that no row names.
         key: the key.
         field: the field of a hash, the member of a set or sorted set, the index in a list, or the
             path in a document; None for a string, a time to live, or a number of items.
         kind: ``"missing"``; ``"value"``: a different value, score or document; ``"type"``: the key
             has the wrong type; ``"ttl"``: a different time to live; ``"extra"``: a value that the
-            source removes, a list item that is not in the source, or with ``exact``, a field or
-            member that is not in the source.
+            source removes, a list item that is not in the source, with ``exact``, a field or member
+            that is not in the source, or with ``mirror``, a key that is not.
         wanted: the value in the source, as bytes. A time to live is in milliseconds: from now, or
             since 1970 if the source sets an absolute time. For a number of items: how many of the
             server's items are in the source. None if the value must not exist.
@@ -77,7 +77,7 @@ class Difference:
             text file, if the file has changed, or if the search was stopped after 10 seconds.
     """
 
-    row: int
+    row: int | None
     key: bytes
     field: bytes | int | None
     kind: str
@@ -230,13 +230,15 @@ class VerifyReport(Displayed):
         if not self.differing:
             return "no difference was found" if self.stopped else "nothing differs"
         verb = "differs" if self.differing == 1 else "differ"
-        of = counted(self.rows_differing, self.UNIT)
-        return f"{counted(self.differing, 'value')} of {of} {verb}"
+        of = f" of {counted(self.rows_differing, self.UNIT)}" if self.rows_differing else ""
+        return f"{counted(self.differing, 'value')}{of} {verb}"
 
     def first(self, difference: Difference) -> str:
         """Return the location of the first difference of a kind, for the report's text."""
         row = difference.row if difference.row_in_file is None else difference.row_in_file
-        where = f", first for {location_text(row, difference.file, difference.line)}"
+        where = ", first"
+        if row is not None:
+            where += f" for {location_text(row, difference.file, difference.line)}"
         where += f": {shown_argument(difference.key, len(difference.key))}"
         if isinstance(difference.field, bytes):
             where += f" {shown_argument(difference.field, len(difference.field))}"

@@ -12,18 +12,25 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import Any, TypeAlias
 
+from ...encode.payload.duplicates import SourceKeys
 from ...encode.template import TemplateLike, as_template
+from ...outcome.errors import CommandError
 from ...outcome.messages import Hint, Message
 from ...outcome.report import Report, counted
 from ...outcome.tracebacks import public
+from ...replies.key_pattern import replies_by_key
 from ...replies.locating import finding_lines, locating, place_of
-from ...server.options import Nulls, Options, arguments_of
+from ...replies.scan import Scan
+from ...server.options import Mirror, Nulls, Options, arguments_of
 from ...server.settings import Server, ServerLike
 from ...sources.source import Data, as_source
 from ...transports.driver import Blocking, Emit, Pull, Step, run
 from ..commands import command_names
+from ..mirror import OWN_KEYS
+from ..mirror import check_source as check_mirrored
 from ..progress import reporting
 from ..stored_receipt import StoredReceipt, read_receipt
 from .comparison import Comparison
@@ -62,6 +69,7 @@ class VerifyOptions:
     sample: str | float | None = None
     seed: int = 0
     exact: bool = False
+    mirror: str | None = None
     differences: DifferenceTarget = None
     repair: bool = False
     max_differences: int = MAX_DIFFERENCES
@@ -85,6 +93,11 @@ class VerifyOptions:
         if self.since is not None and self.since > time.time():
             message = f" is in the future: {datetime.fromtimestamp(self.since):%Y-%m-%d %H:%M:%S}"
             raise ValueError(Message(Hint("since"), f"{message}; pass the start time of the load"))
+        if self.mirror is not None:
+            Mirror(self.mirror)
+        if self.share is not None and self.mirror is not None:
+            message = " needs all rows, to know all keys; leave out "
+            raise ValueError(Message(Hint("mirror"), message, Hint("sample")))
         if self.share is not None and self.exact:
             message = " needs all rows, to know the contents of each key; leave out "
             raise ValueError(Message(Hint("exact"), message, Hint("sample")))
@@ -104,6 +117,7 @@ def verify(
     sample: str | float | None = None,
     seed: int = 0,
     exact: bool = False,
+    mirror: str | None = None,
     differences: DifferenceTarget = None,
     repair: bool = False,
     max_differences: int = MAX_DIFFERENCES,
@@ -136,6 +150,9 @@ def verify(
         exact: also report fields and members that are not in the source. Extra list items are
             always reported, except in a sample. ``exact`` needs 16 to 64 bytes of memory for each
             key, and for each item of keys that several rows write.
+        mirror: a pattern of keys, such as ``"user:*"``: also report keys of this pattern that the
+            source does not name. With ``exact``, this checks what ``mass_insert(mirror=)`` leaves.
+            Needs 32 to 64 bytes of memory for each key of the source.
         differences: where to write differences at the end: the path of a JSON Lines file, or a
             callable that receives each Difference.
         repair: rewrite the values that differ, delete values that the source deletes, and recheck
@@ -232,6 +249,8 @@ def check_source(chunks: ReadChunks, options: VerifyOptions) -> None:
     """
     names = command_names(chunks.data, chunks.template)
     check_names(names, chunks.template)
+    if options.mirror is not None:
+        check_mirrored(chunks.data, chunks.template)
     check_template(chunks.template)
     lists = sorted({"RPUSH", "LPUSH"}.intersection(names or ()))
     if options.repair and lists:
@@ -254,6 +273,10 @@ class Verification:
         self._server = Server(options.server, READING)
         self._found = Differences(options.max_differences)
         self._comparison = self._new_comparison(self._found, exact=options.exact)
+        self._named = SourceKeys()
+        self._unnamed: list[bytes] = []  # keys of ``mirror`` that the source does not name
+        if options.mirror is not None:
+            chunks.observe(self._named.see)
         chunks.planner = ReadPlanner(
             self._comparison, share=options.share or 1.0, seed=options.seed, exact=options.exact,
             repair=options.repair,
@@ -287,6 +310,9 @@ class Verification:
             receipt.check(digest)
         self._undone = "not all differences were rechecked"
         yield from self._recheck_all()
+        if self.options.mirror is not None and not self._comparison.full:
+            self._undone = "not all keys were compared with the source"
+            yield from self._find_unnamed(self.options.mirror)
         if self.options.repair:
             self._undone = "not all differences were repaired and rechecked"
             yield from self._repair()
@@ -329,6 +355,39 @@ class Verification:
             yield from self._compare(comparison, chunks)
         return [*differences]
 
+    def _find_unnamed(self, glob: str) -> VerifySteps:
+        """Find keys of a pattern that the source does not name; check that they still exist."""
+        scan = Scan(self._server.requiring(optional_commands=None), self.options.timeout, glob)
+        found = yield Blocking(partial(self._scan_unnamed, scan, glob), scan.disconnect)
+        if found:
+            yield Blocking(partial(time.sleep, PAUSE_S))
+        self._unnamed = yield Blocking(partial(self._existing, found))
+        self.report.written_meanwhile += len(found) - len(self._unnamed)
+
+    def _scan_unnamed(self, scan: Scan, glob: str) -> list[bytes]:
+        """Return the keys that the source does not name, up to the maximum of differences."""
+        found: dict[bytes, None] = {}
+        with closing(scan.pages()) as pages:
+            for key in chain.from_iterable(pages):
+                if key not in self._named and not key.startswith(OWN_KEYS):
+                    found[key] = None
+                    if len(found) + len(self._differing) >= self.options.max_differences:
+                        self.report.stopped = f"not all keys that match {glob} were compared"
+                        break
+        return [*found]
+
+    def _existing(self, keys: list[bytes]) -> list[bytes]:
+        """Return the keys that exist."""
+        found = []
+        replies = replies_by_key(keys, "EXISTS {0}", self._server, self.options.timeout)
+        with closing(replies):
+            for key, reply in replies:
+                if isinstance(reply, CommandError):
+                    raise reply
+                if reply:
+                    found.append(key)
+        return found
+
     def _repair(self) -> VerifySteps:
         """Rewrite the values that differ, and recheck them.
 
@@ -367,6 +426,7 @@ class Verification:
         for each in self.differences():
             report.add(each)
             rows.add(each.row)
+        rows.discard(None)
         report.rows_differing = len(rows)
         report.unrepaired = report.differing - report.repaired if self.options.repair else None
         limit = Hint("max_differences", ...)
@@ -421,3 +481,5 @@ class Verification:
                 row_in_file=row_in_file,
                 line=None if place is None else self._lines.get(each.row),
             )
+        for key in self._unnamed:
+            yield Difference(None, key, None, "extra", None, None)

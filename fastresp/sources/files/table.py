@@ -228,6 +228,11 @@ class Table:
         return self._pass.bad_rows
 
     @property
+    def limit(self) -> int | None:
+        """The maximum number of rows to read; None for all rows."""
+        return self._limit
+
+    @property
     def skips_bad_rows(self) -> bool:
         """Whether rows that can't be read are skipped."""
         return self._files.options.bad_rows != "error"
