@@ -123,6 +123,7 @@ cluster. |
 many keys of the pattern are `existing`, and how many keys the source has `named`; otherwise null. |
 | `nodes` | For a cluster, one object per primary: `server`, its share of `commands` and \
 `memory`, and its own `used_memory`, `maxmemory` and `maxmemory_policy`; otherwise empty. |
+| `warnings` | Known faults of the server, and forks during the load, one sentence each. |
 | `problems` | The problems found, one sentence each; empty with exit code 0. |
 | `asked` | What you would have to confirm, such as commands that delete; otherwise `null`. |
 

@@ -75,8 +75,9 @@ def copy(source: str, target: str, log: str, yes: bool, as_json: bool, **values:
         end.report = copy_keys(source, target, progress=progress, **arguments)
         plan = end.report.plan
         if plan is not None:
-            problems = [in_options(each) for each in plan.problems]
-            end.fields = plan.as_json() | {"problems": problems}
+            texts = {"warnings": plan.warnings, "problems": plan.problems}
+            worded = {name: [in_options(each) for each in lines] for name, lines in texts.items()}
+            end.fields = plan.as_json() | worded
             end.end(Exit.ERRORS if plan.problems else Exit.OK)
         if end.report.verification is not None:
             end.add_verified(end.report.verification)

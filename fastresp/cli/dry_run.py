@@ -62,6 +62,9 @@ def _lines(found: DryRun, asked: str) -> list[str]:
         lines.append(f"To delete after the load: {found.stale}")
     if asked:
         lines.append(f"fastresp will ask for confirmation, unless you add --yes: {asked}")
+    if found.warnings:
+        lines += ["", "Warnings:", *(f"- {in_options(each)}" for each in found.warnings)]
+        lines += [] if found.problems else [""]
     if found.problems:
         lines += ["", "Problems found:", *(f"- {in_options(each)}" for each in found.problems)]
     else:
@@ -131,6 +134,7 @@ def _fields(found: DryRun) -> dict[str, Any]:
         "refused_rows": found.refused_rows,
         "stale": None if found.stale is None else asdict(found.stale),
         "nodes": [_node_fields(found, node) for node in found.nodes],
+        "warnings": [in_options(each) for each in found.warnings],
         "problems": [in_options(each) for each in found.problems],
     }
 

@@ -208,6 +208,7 @@ def _report_fields(report: Report | None) -> dict[str, Any]:
         "commands_per_second": report.commands_per_second,
         "errors": [error_fields(error) for error in report.errors],
         "indexes": [dataclasses.asdict(index) for index in report.indexes],
+        "warnings": [in_options(each) for each in report.warnings],
     }
 
 

@@ -207,7 +207,8 @@ def run(
 
                 found = dry_run(
                     data, template, server, nulls=load_options.nulls, timeout=timeout,
-                    mode=load_options.mode,
+                    mode=load_options.mode, durable=load_options.durable, rate=load_options.rate,
+                    pause_saves=load_options.pause_saves,
                 )  # fmt: skip
                 if load_options.mirror is not None and not found.inquiry.unreachable:
                     found = with_stale_keys(found, data, template, load_options)

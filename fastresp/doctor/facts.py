@@ -38,8 +38,8 @@ READ_COMMANDS = frozenset((
 CONSTANT = frozenset(("SET", "SETEX", "PSETEX", "GETSET", "APPEND", "UNLINK"))
 # The settings that the rules use. Servers before 7.0 accept only one setting per CONFIG GET.
 PARAMETERS = (
-    "appendfsync", "auto-aof-rewrite-min-size", "client-output-buffer-limit", "io-threads",
-    "repl-disable-tcp-nodelay", "save", "unixsocket",
+    "appendfsync", "auto-aof-rewrite-min-size", "auto-aof-rewrite-percentage",
+    "client-output-buffer-limit", "io-threads", "repl-disable-tcp-nodelay", "save", "unixsocket",
 )  # fmt: skip
 TIME_WAIT = "06"
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ..load.paused_saves import before_pause
+from ..load.server_warnings import Expected, forecast_of, length_text
 from ..outcome.report import counted, size_text
+from ..server.known_faults import PAYLOADS, FoundFault, faults_of
 from .facts import Facts, Slow
 from .findings import Findings, Grade, Rule, Verdict, gain_of
 from .watch import Use
@@ -70,6 +73,13 @@ REPLACEMENTS = {
 }
 OLD_VERSIONS = {"Redis": (7, 0), "Valkey": (8, 0)}
 MIN_CORES_FOR_THREADS = 4
+# The load whose forks are predicted: its length, and its rate in commands per second if none was
+# measured.
+LOAD_S, ASSUMED_RATE = 600, 100_000.0
+# Shorter saves are not mentioned.
+MIN_SAVE_S = 1.0
+# Minimum share of the load's time during which a save runs, for advice.
+MIN_SAVING_SHARE = 0.1
 BUSY_SHARE = 0.8
 
 
@@ -419,7 +429,75 @@ def old_version(found: Findings) -> Verdict | None:
     )  # fmt: skip
 
 
+def faults(found: Findings) -> Verdict | None:
+    """Check for known faults that affect any load."""
+    known = [each for each in faults_of(found.facts.info, found.facts.config) if each.affects(())]
+    if not known:
+        return None
+    certain = any(not each.unknown for each in known)
+    return Verdict(
+        "known-faults", "problem" if certain else "note",
+        "Loads hit a known fault of this version",
+        *_described(known, "loads don't hang or fail"),
+    )  # fmt: skip
+
+
+def command_faults(found: Findings) -> Verdict | None:
+    """Check for known faults of single commands."""
+    every = faults_of(found.facts.info, found.facts.config)
+    known = [each for each in every if not each.affects(())]
+    if not known:
+        return None
+    return Verdict(
+        "faulty-commands", "note", "Some commands have known faults in this version",
+        *_described(known, "none for other commands"),
+    )  # fmt: skip
+
+
+def _described(known: Sequence[FoundFault], expected: str) -> tuple[str, str, str, str]:
+    """Return the figure, the advice, the gain and the source of a verdict on faults."""
+    figures, advice = [], []
+    for each in known:
+        fault = each.fault
+        unknown = f"; {each.unknown} could not be read" if each.unknown else ""
+        figures.append(
+            f"{'copies: ' if fault.uses == PAYLOADS else ''}{fault.effect} "
+            f"({fault.code}, {each.name}{unknown})"
+        )
+        text = str(each.advice()) or f"read {fault.code}"
+        advice.append(text[0].upper() + text[1:] + ".")
+    first = known[0].fault
+    source = f"{first.code}: {first.source}"
+    return "; ".join(figures), " ".join(dict.fromkeys(advice)), expected, source
+
+
+def forks(found: Findings) -> Verdict | None:
+    """Check how often the server would fork during a load."""
+    facts, measured = found.facts, found.measured
+    rate = (measured.load if measured else None) or ASSUMED_RATE
+    load = Expected(round(rate * LOAD_S), round(rate * LOAD_S * REPLICATED_BYTES), 0, LOAD_S)
+    forecast = forecast_of(facts.info, facts.config, load, facts.now)
+    times = forecast.saves + forecast.rewrites
+    if times < 2 or forecast.save_seconds < MIN_SAVE_S:
+        return None
+    share = times * forecast.save_seconds / LOAD_S
+    causes = [f"save {forecast.rule}"] if forecast.saves else []
+    causes += ["auto-aof-rewrite-percentage"] if forecast.rewrites else []
+    length, last = length_text(forecast.save_seconds), forecast.last_memory
+    return Verdict(
+        "forks", "advice" if share >= MIN_SAVING_SHARE else "note",
+        "The server would fork several times during a load",
+        f"{' and '.join(causes)}: about {times} forks in a load of {LOAD_S // 60} minutes with "
+        f"{rate:,.0f} commands per second; each saves for about {length} and "
+        f"needs up to {size_text(forecast.memory)} more memory (copy-on-write"
+        + (f", {size_text(last)} in the last save)" if last else ")"),
+        "fastresp load --pause-saves switches these saves off during the load. After the load, run "
+        "BGSAVE.",
+        "not measured", PERSISTENCE,
+    )  # fmt: skip
+
+
 SERVER_RULES: tuple[Rule, ...] = (
-    aof_always, saves_paused, memory, evicted, swap, io_threads, replicas, replica_nagle, replica,
-    slow_commands, spikes, old_version,
+    faults, aof_always, saves_paused, memory, evicted, swap, io_threads, replicas, replica_nagle,
+    replica, slow_commands, spikes, forks, old_version, command_faults,
 )  # fmt: skip

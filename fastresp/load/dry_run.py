@@ -22,7 +22,7 @@ from ..resp.slots import Rules
 from ..resp.split import arguments
 from ..server.answers import Answers
 from ..server.cluster import Topology
-from ..server.options import Merge, Nulls, Options, Replicate, Serialize
+from ..server.options import ACKNOWLEDGED, Merge, Nulls, Options, Rate, Replicate, Serialize
 from ..server.preflight import RESTORE, Requirements
 from ..server.settings import Server, ServerLike
 from ..server.threads import in_parallel
@@ -32,6 +32,7 @@ from .inquiry import Command, Inquiry, SlotShares, inquire, merged, slot_shares
 from .memory_estimate import Estimate, Model
 from .progress import fraction_read
 from .replication import check_target
+from .server_warnings import Expected, Place, uses_of, warnings_of
 
 if TYPE_CHECKING:
     from .mirror import Stale
@@ -108,6 +109,7 @@ class DryRun:
         estimate: the memory that the whole load needs; if the number of rows is unknown, the
             memory that the sample needs.
         problems: the problems found, one sentence each.
+        warnings: known faults of the server, and forks during the load, one sentence each.
         nodes: the primaries of a cluster; empty for a single server.
         refused_rows: number of rows of the sample that can't be sent to a cluster.
         stale: what ``mirror`` would delete; None without it.
@@ -117,6 +119,7 @@ class DryRun:
     inquiry: Inquiry
     estimate: Estimate
     problems: list[str]
+    warnings: list[Message] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     refused_rows: int = 0
     stale: Stale | None = None
@@ -148,13 +151,16 @@ def dry_run(
     nulls: Nulls = "auto",
     timeout: float | None = 30.0,
     mode: Merge | Serialize | Replicate | None = None,
+    durable: str | int = ACKNOWLEDGED,
+    rate: Rate | None = None,
+    pause_saves: bool = False,
 ) -> DryRun:
     """Encode the first 1,000 rows and check them against the server, without changing the server.
 
     Args:
         data, template, server, nulls, timeout: as for ``mass_insert``. The dry run consumes rows
             from the source.
-        mode: as in ``Options``.
+        mode, durable, rate, pause_saves: as in ``Options``.
 
     Raises:
         EncodeError, TemplateError: a row of the sample can't be encoded, or the template can't be
@@ -194,9 +200,27 @@ def dry_run(
     if parts is not None and answers.topology is not None:
         _share(nodes, parts, answers.topology, estimate, times)
     problems = _problems(sample, inquiry, estimate, nodes, parts)
-    return DryRun(
-        sample, inquiry, estimate, problems, nodes, 0 if parts is None else parts.refused_rows
-    )
+    refused = 0 if parts is None else parts.refused_rows
+    found = DryRun(sample, inquiry, estimate, problems, nodes=nodes, refused_rows=refused)
+    if not replicate:  # the server's data is replaced, and it does not run the commands
+        names = {command[0].decode(errors="replace").upper() for command in sample.commands}
+        uses = uses_of(names, mode, durable)
+        found.warnings = warnings_of(_places(found, rate), uses, pause_saves=pause_saves)
+    return found
+
+
+def _places(found: DryRun, rate: Rate | None) -> list[Place]:
+    """Return the server or the nodes of the cluster, with their parts of the load."""
+
+    def place(name: str, inquiry: Inquiry, share: float, memory: int) -> Place:
+        load = None
+        if found.commands is not None and found.size is not None:
+            load = Expected.of(found.commands * share, found.size * share, memory, rate)
+        return Place(name, inquiry.info, inquiry.config, load)
+
+    if not found.nodes:
+        return [place("", found.inquiry, 1.0, found.estimate.memory)]
+    return [place(node.server, node.inquiry, node.share, node.memory) for node in found.nodes]
 
 
 def _ask_nodes(

@@ -18,9 +18,11 @@ from ..resp.shown import HEAD_BYTES, refusal, shown_command
 from ..resp.slots import NO_KEY, OPEN, SEVERAL, SLOTS, WATCHED, Rules
 from ..resp.values import pack
 from ..server.cluster import Topology
+from ..server.known_faults import SETTINGS_OF_FAULTS
 from ..server.reply_parser import parse_info
 from ..server.settings import Server, ServerLike, one_server
 from .memory_estimate import LIMITS, growth
+from .server_warnings import SETTINGS
 
 __all__ = [
     "Command", "Inquiry", "SlotShares", "command_info", "deleting", "inquire", "merged",
@@ -167,6 +169,8 @@ class Inquiry:
         wrong_types: a message for each existing key that has the wrong type for its command.
         existing: the keys that exist, in quotes.
         checked_keys: number of keys whose type was checked.
+        info: the fields of INFO; empty if refused.
+        config: the settings in SETTINGS and of known faults, as far as the server returns them.
         rejected: why the server would reject a command of the template in every row; empty if it
             accepts all commands.
     """
@@ -184,6 +188,8 @@ class Inquiry:
     wrong_types: list[str] = field(default_factory=list)
     existing: list[str] = field(default_factory=list)
     checked_keys: int = 0
+    info: dict[str, str] = field(default_factory=dict)
+    config: dict[str, str] = field(default_factory=dict)
     rejected: str = ""
 
 
@@ -195,17 +201,21 @@ def inquire(commands: Sequence[Command], server: Server, *, timeout: float | Non
     """
     inquiry = Inquiry()
     names = list(dict.fromkeys(_name(command) for command in commands))
-    questions: list[Sequence[bytes | str]] = [("INFO", "memory"), ("ACL", "WHOAMI")]
-    questions += [("CONFIG", "GET", limit) for limit in LIMITS]
-    memory, user, *limits = _ask(questions, server, timeout)
-    if isinstance(memory, str):
-        fields = parse_info(memory)
-        inquiry.used_memory = _number(fields.get("used_memory"))
-        inquiry.maxmemory = _number(fields.get("maxmemory"))
-        inquiry.policy = fields.get("maxmemory_policy")
+    questions: list[Sequence[bytes | str]] = [("INFO",), ("ACL", "WHOAMI")]
+    settings = dict.fromkeys((*LIMITS, *SETTINGS, *SETTINGS_OF_FAULTS))
+    questions += [("CONFIG", "GET", name) for name in settings]
+    info, user, *replies = _ask(questions, server, timeout)
+    fields = inquiry.info = parse_info(info)
+    inquiry.used_memory = _number(fields.get("used_memory"))
+    inquiry.maxmemory = _number(fields.get("maxmemory"))
+    inquiry.policy = fields.get("maxmemory_policy")
     inquiry.user = user if isinstance(user, str) else None
-    for limit, reply in zip(LIMITS, limits, strict=True):
-        most = _number(reply[1]) if isinstance(reply, list) and len(reply) == 2 else None
+    for reply in replies:
+        match reply:
+            case [str(name), str(value)]:
+                inquiry.config[name] = value
+    for limit in LIMITS:
+        most = _number(inquiry.config.get(limit))
         if most is not None:
             inquiry.limits[limit] = most
     known = command_info(names, server, timeout=timeout)

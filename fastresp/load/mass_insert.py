@@ -37,6 +37,7 @@ from .checkpoint.feature import CheckpointFeature
 from .load import Choose, Feature, Load
 from .progress import ShownProgress
 from .search_indexes import SearchIndexes
+from .server_warnings import FaultWarnings
 
 __all__ = ["features", "loading", "mass_insert"]
 
@@ -264,7 +265,8 @@ def features(chunks: Chunks) -> list[Feature]:
 
         found.append(Mirroring(chunks))
     # The checkpoint is last: it is registered only if all other features accept the connections.
-    return [*found, SearchIndexes(chunks.template, options), CheckpointFeature(chunks)]
+    found += [FaultWarnings(), SearchIndexes(chunks.template, options)]
+    return [*found, CheckpointFeature(chunks)]
 
 
 def choose(options: Options, *, server: Server, **more: Any) -> Transport:

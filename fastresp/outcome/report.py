@@ -187,6 +187,7 @@ class Report(Displayed):
         saves_restored: number of these servers whose settings were restored at the end.
         saves_notes: sentences about paused saves: what an earlier load had left, what another load
             still pauses, what was changed meanwhile, and what could not be restored.
+        warnings: known faults of the server that affect this load, and what to do about them.
         plan: of ``copy(dry_run=True)``, the CopyPlan; otherwise None.
         verification: of ``copy(verify=True)``, the CopyVerifyReport; otherwise None.
         bytes_sent: number of bytes of RESP sent.
@@ -233,6 +234,7 @@ class Report(Displayed):
     saves_paused: int = 0
     saves_restored: int = 0
     saves_notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     bytes_sent: int = 0
     seconds: float = 0.0
     plan: Any = field(default=None, repr=False)
@@ -374,6 +376,7 @@ class Report(Displayed):
         lines += self.saves_notes
         if self.stopped:
             lines.append(self.stopped)
+        lines += [Message("warning: ", each) for each in self.warnings]
         first, *others = lines + self._kinds()
         return Message(first, *(Message("\n", line) for line in others))
 

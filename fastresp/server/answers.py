@@ -15,6 +15,7 @@ from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..resp.grammar import BULK_BYTES
 from .cluster import Remap, Topology, positions_of, topology_of
 from .connection_setup import call, check_alive, expect
+from .known_faults import FoundFault, faults_of, settings_needed
 from .preflight import Rejection, Requirements, preflight
 from .reply_parser import fields_of, parse_info, texts_of
 
@@ -26,6 +27,7 @@ __all__ = [
 # The minimum proto-max-bulk-len of a server. Source: config.c.
 MIN_BULK_BYTES = 1 << 20
 BULK_LIMIT = "proto-max-bulk-len"
+SEARCH = "search"  # the name of the module
 # Seconds to wait for the primary of a replica to accept a connection.
 PRIMARY_TIMEOUT_S = 1.0
 
@@ -62,6 +64,8 @@ class Answers:
     evicts: bool = False
     # The ID of the server's process; empty if unknown.
     run_id: str = ""
+    # The known faults of the server and its modules.
+    faults: tuple[FoundFault, ...] = ()
     # Commands that were not sent, or that the server does not know, as is usual for proxies.
     unknown: frozenset[str] = frozenset()
 
@@ -115,17 +119,24 @@ def ask(
     optional = get_optional(cluster) if get_optional else []
     settings: dict[str, int] = {}
     configures = "CONFIG" not in without
+    of_faults = settings_needed(info) if configures else []
+    texts: dict[str, str] = {}
     queues = bool(requirements.commands or optional) and "MULTI" not in without
     with _closing_at("CONFIG"):
         if configures:
             connection.send_command(
                 "CONFIG", "GET", "*max-*" if requirements.encoding_limits else BULK_LIMIT
             )
+            for name in of_faults:  # servers before 7.0 accept only one setting
+                connection.send_command("CONFIG", "GET", name)
         if queues:
             connection.send_command("MULTI")  # before reading CONFIG's reply, to save a round trip
         if configures:
             with suppress(redis.ResponseError):
                 settings = _settings(connection.read_response())
+            for _ in of_faults:
+                with suppress(redis.ResponseError):
+                    texts |= texts_of_settings(connection.read_response())
     rejection, refused = None, frozenset(each[0].decode() for each in optional)
     if queues:
         with _closing_at("MULTI"), suppress(redis.ResponseError):
@@ -141,11 +152,14 @@ def ask(
         if "COMMAND" not in without:
             with _closing_at("COMMAND"), suppress(redis.ResponseError):
                 positions = positions_of(call(connection, "COMMAND"))
-    names: list[bytes] = []
-    searches = "search" in info.get("modules", "").split()
+    names: list[bytes] | None = None
+    searches = SEARCH in info.get("modules", "").split()
     if requirements.indexes and searches:
         with suppress(redis.ResponseError):  # no permission
             names = texts_of("FT._LIST", call(connection, "FT._LIST"))
+    faults = faults_of(info, texts)
+    if names == [] and topology is None:  # another node of a cluster may have indexes
+        faults = tuple(each for each in faults if each.fault.module != SEARCH)
     return Answers(
         version=info.get("valkey_version") or info.get("redis_version"),
         cluster=cluster,
@@ -159,10 +173,11 @@ def ask(
         host=getattr(connection, "host", None),
         port=getattr(connection, "port", None),
         searches=searches,
-        indexes=tuple(names),
+        indexes=tuple(names or ()),
         evicts=info.get("maxmemory", "0") != "0"
         and info.get("maxmemory_policy", "noeviction") != "noeviction",
         run_id=info.get("run_id", ""),
+        faults=faults,
         unknown=frozenset(unknown),
     )
 
@@ -284,12 +299,22 @@ def _rejected(rejection: Rejection, address: str) -> FastrespError:
     return error
 
 
+def texts_of_settings(reply: Any) -> dict[str, str]:
+    """Return the settings in a reply to CONFIG GET."""
+    pairs = fields_of(reply).items()
+    return {
+        name.decode(errors="replace"): value.decode(errors="replace")
+        for name, value in pairs
+        if isinstance(value, bytes)
+    }
+
+
 def _settings(reply: Any) -> dict[str, int]:
     """Return the integer settings in a reply to CONFIG GET."""
     found: dict[str, int] = {}
-    for name, value in fields_of(reply).items():
-        with suppress(TypeError, ValueError):
-            found[name.decode()] = int(value)
+    for name, value in texts_of_settings(reply).items():
+        with suppress(ValueError):
+            found[name] = int(value)
     return found
 
 

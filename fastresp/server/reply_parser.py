@@ -25,6 +25,8 @@ __all__ = [
 # The largest reply to our own commands. CLIENT LIST needs about 350 bytes per client.
 ANSWER_BYTES = 64 << 20
 READ_BYTES = 65_536
+# A module in INFO: its name, and the number of its version.
+MODULE = re.compile(r"^module:name=([^,\r\n]+)(?:,ver=(\d{1,9})\b)?", re.MULTILINE | re.ASCII)
 
 
 class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
@@ -137,14 +139,18 @@ def fields_of(reply: Any) -> dict[bytes, Any]:
 def parse_info(reply: Any) -> dict[str, str]:
     """Return the fields of a reply to INFO; empty for any other reply.
 
-    An additional field, ``modules``, has the names of all modules.
+    Two additional fields, ``modules`` and ``module_versions``, have the names of all modules, and
+    their versions.
     """
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
     if not isinstance(text, str):
         return {}
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    modules = " ".join(re.findall(r"^module:name=([^,\r\n]+)", text, re.MULTILINE))
-    return fields | {"modules": modules} if modules else fields
+    modules = MODULE.findall(text)
+    if modules:
+        fields["modules"] = " ".join(name for name, _ in modules)
+        fields["module_versions"] = " ".join(version or "0" for _, version in modules)
+    return fields
 
 
 def stats_of(info: Mapping[str, str], prefix: str) -> dict[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Filters of a window: forgotten scripts, durability, and errors that end a resumable load."""
+"""Filters of a window: forgotten scripts, durability, bytes in flight, errors that end a load."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .sending import Sending
 from .window import Counts, Error, Filter, Window
 
 __all__ = [
-    "Confirmation", "Durability", "IdempotentFilter", "NudgeFilter", "ScriptFilter",
-    "TransactionFilter", "confirmation_of",
+    "Confirmation", "Durability", "IdempotentFilter", "NudgeFilter", "PipelineFilter",
+    "ScriptFilter", "TransactionFilter", "confirmation_of",
 ]  # fmt: skip
 
 # Maximum bytes to resend in one chunk.
@@ -413,3 +413,35 @@ def _rows(held: Sending, chunk: BatchedChunk, number: int) -> str:
     if chunk.lane >= 0:  # other connections have the rows between these rows
         text = f"{counted(len(parts), 'command')} of {text}"
     return text
+
+
+class PipelineFilter(Filter):
+    """Limits the bytes in flight, for servers that stall above a limit.
+
+    A larger command is sent alone.
+
+    Args:
+        most: maximum bytes of the commands that are sent and not answered.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._received = 0
+
+    def may_acknowledge(self, window: Window, received: int) -> int:
+        self._received = received
+        return received
+
+    def gate(self, window: Window) -> int | None:
+        first, end = self._received, 0
+        for held in window.held:
+            if held.end_reply <= first:
+                continue
+            if held.first_reply <= first:  # this chunk has the first unanswered command
+                before = first - held.first_reply
+                start = held.chunk.ends[before - 1] if before else 0
+                end = held.first_byte + start + self._most
+            fitting = bisect.bisect_right(held.chunk.ends, end - held.first_byte)
+            if fitting < len(held.chunk.ends):
+                return max(held.first_reply + fitting, first + 1)
+        return None

@@ -13,6 +13,7 @@ from .filters import (
     Durability,
     IdempotentFilter,
     NudgeFilter,
+    PipelineFilter,
     ScriptFilter,
     TransactionFilter,
     confirmation_of,
@@ -46,6 +47,7 @@ class LaneOwner(Protocol):
     batched: bool
     resumable: bool
     nudges: bool
+    pipeline_bytes: int | None
     lanes: list[Lane]
 
     @property
@@ -105,6 +107,7 @@ class Lane(Connection):
             self.retry,
             None if load.resending is None else ScriptFilter(load.resending),
             IdempotentFilter() if load.resumable and not load.batched else None,
+            None if load.pipeline_bytes is None else PipelineFilter(load.pipeline_bytes),
         ]
         named = (ledger is not None and ledger.cluster) or server.announced
         window = Window(

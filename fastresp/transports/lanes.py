@@ -81,6 +81,7 @@ class Lanes:
         if start is not None:
             start.note_in(self.live_report)
         self.ledger: Ledger | None = None
+        self.pipeline_bytes: int | None = None  # see attach()
         self._make_lanes([server] * options.connections)
         self.pace = None if options.rate is None else Pace(options.rate)
         self._started = 0.0
@@ -106,14 +107,16 @@ class Lanes:
         connections: Sequence[Any],
         servers: Sequence[Server] | None = None,
         ledger: Ledger | None = None,
+        pipeline_bytes: int | None = None,
     ) -> None:
         """Take over connected redis-py connections, one for each lane.
 
         Args:
             servers: the node of each connection to a cluster.
             ledger: collects the commands to resend; None to resend nothing.
+            pipeline_bytes: maximum bytes in flight on a connection, for servers that need a limit.
         """
-        self.ledger = ledger
+        self.ledger, self.pipeline_bytes = ledger, pipeline_bytes
         self._make_lanes(servers or [self.server] * self._options.connections)
         self._started = time.monotonic()
         if self.pace is not None:

@@ -11,6 +11,7 @@ from ..outcome.errors import TransportError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.answers import Answers
+from ..server.known_faults import pipeline_limit
 from ..server.options import Options
 from ..server.processes import Processes, closed_if_failed
 from ..server.reply_parser import integer_of
@@ -119,7 +120,8 @@ class SocketTransport(Transport):
         if options.checkpoint is not None:
             named = partial(_numbers_of, connections, options.checkpoint.name, self.server)
             self.numbers = yield Blocking(named)
-        self.lanes.attach(connections, servers, self.ledger)
+        limit = pipeline_limit(self.answers.faults)
+        self.lanes.attach(connections, servers, self.ledger, limit)
 
     def writing(self, chunk: Chunk) -> Steps[None]:
         yield from self._unless_lost(self.lanes.writing(chunk))

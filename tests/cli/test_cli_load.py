@@ -122,7 +122,7 @@ class TestLoad:
             "expiries_dropped", "keys", "exit_code",
             "by_value", "in_parts",
             "error", "rows_in_doubt", "restarts", "waited_for", "resumed_at", "failed_before",
-            "errors_unknown", "ended_before", "durable", "indexes",
+            "errors_unknown", "ended_before", "durable", "indexes", "warnings",
             "followed", "lag_bytes", "lag_seconds", "offset",
             "saves_paused", "saves_restored", "saves_notes",
         }  # fmt: skip

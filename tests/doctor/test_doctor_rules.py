@@ -105,6 +105,45 @@ class TestRules:
             info = {"redis_version": "7.2.4", "valkey_version": version}
             assert self.judge(info=info) == ({"old-version"} if old else set())
 
+    def test_known_faults(self) -> None:
+        info = {"redis_version": "7.2.4", "valkey_version": "9.0.2"}
+        threads = {"io-threads": "4", "appendfsync": "always"}
+        found = diagnose(Findings(Facts("x", "tcp", False, info=info, config=threads))).verdicts
+        any_load, commands = found
+        assert (any_load.code, any_load.grade) == ("known-faults", "problem")
+        assert "held back" in any_load.figure and "(valkey#3198, Valkey 9.0.2)" in any_load.figure
+        assert any_load.advice.startswith("Upgrade to 9.0.3, or set io-threads 1.")
+        assert (commands.code, commands.grade) == ("faulty-commands", "note")
+        assert "CVE-2026-25243" in commands.figure and "; copies: " in commands.figure
+        assert commands.source.startswith("CVE-2026-25243: https://")
+        # A refused CONFIG GET: by default, there is one thread.
+        first, _ = diagnose(Findings(Facts("x", "tcp", False, info=info))).verdicts
+        assert (first.code, first.grade) == ("known-faults", "note")
+        assert "io-threads could not be read" in first.figure
+        fixed = info | {"valkey_version": "9.2.0"}
+        assert (
+            diagnose(Findings(Facts("x", "tcp", False, info=fixed, config=threads))).verdicts == []
+        )
+
+    def test_forks(self) -> None:
+        info = {"used_memory": str(10 << 30), "rdb_last_bgsave_time_sec": "60"}
+        for save, seconds, grade in (
+            ("60 10000", "60", "advice"), ("60 10000", "2", "note"), ("3600 1", "60", ""),
+            ("", "60", ""), ("60 10000", "0", "advice"), ("60 100000000", "60", ""),
+        ):  # fmt: skip
+            facts = Facts(
+                "x", "tcp", False, info=info | {"rdb_last_bgsave_time_sec": seconds},
+                config={"save": save},
+            )  # fmt: skip
+            found = diagnose(Findings(facts)).verdicts
+            assert [(each.code, each.grade) for each in found] == ([("forks", grade)] * bool(grade))
+            assert all(
+                "forks in a load of 10 minutes with 100,000" in each.figure for each in found
+            )
+        small = {"save": "60 1"}
+        facts = Facts("x", "tcp", False, info={"used_memory": "1000000"}, config=small)
+        assert diagnose(Findings(facts)).verdicts == []
+
     def test_single_slow_command_is_ignored(self) -> None:
         """The machine may have caused it."""
         once = Slow("MSET", 1, 40.0, 40.0, "O(N)", "")

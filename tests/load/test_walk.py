@@ -19,6 +19,7 @@ FOLDERS = ("load", "replies", "transports", "sources")
 BESIDE = {
     "load/commands.py",  # the names of the template's commands
     "load/search_indexes.py",  # a feature
+    "load/server_warnings.py",  # a feature
     "load/checkpoint/feature.py",  # a feature
     "load/checkpoint/description.py",  # a feature
     "replies/locating.py",  # errors

@@ -23,7 +23,7 @@ from fastresp.sources.source import as_source, encoding
 
 SERVERS = ["redis-server", *WHEEL_SERVERS]
 # Fields that may differ between modes.
-DIFFERENT = {"bytes_sent", "seconds", "program", "errors", "transport"}
+DIFFERENT = {"bytes_sent", "seconds", "program", "errors", "transport", "warnings"}
 
 
 class Outcome(NamedTuple):

@@ -22,6 +22,7 @@ from ...server.settings import Server, ServerLike, as_server
 from ...server.threads import in_parallel
 from ..dry_run import busy_keys, full
 from ..inquiry import Inquiry, inquire, merged
+from ..server_warnings import Expected, Place, uses_of, warnings_of
 from .by_value import LENGTHS, Values, only_dumped
 from .options import CopyOptions
 from .server_entries import ServerEntries, databases_of
@@ -83,6 +84,7 @@ class CopyPlan(Displayed):
         dump_allowed, restore_allowed: whether the ACL allows DUMP in the source, and RESTORE in the
             target; None if unknown.
         notes: what to know before the copy, one sentence each.
+        warnings: known faults of the target, and its forks during the copy, one sentence each.
         problems: the problems found, one sentence each.
     """
 
@@ -110,6 +112,7 @@ class CopyPlan(Displayed):
     dump_allowed: bool | None = None
     restore_allowed: bool | None = None
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -141,6 +144,7 @@ class CopyPlan(Displayed):
             f"{ALLOWED[self.restore_allowed]}"
         )
         lines += self.notes
+        lines += [Message("warning: ", each) for each in self.warnings]
         if self.problems:
             lines += ["Problems found:", *(Message("- ", each) for each in self.problems)]
         else:
@@ -371,9 +375,25 @@ class Planning:
         for name, inquiry, share in nodes:
             part = "the data" if len(nodes) == 1 else f"the part for {name}"
             report.problems += full(part, "it", inquiry, round((report.memory or 0) * share))
+        report.warnings += self._warnings(nodes)
         self._check_existing()
         if report.modules:
             self._check_modules()
+
+    def _warnings(self, nodes: list[tuple[str, Inquiry, float]]) -> list[Message]:
+        """Return the known faults and the forks of the target, given its nodes and their shares."""
+        report, rate = self.report, self._options.rate
+        keys, memory = report.keys or 0, report.memory or 0
+        size = report.bytes or memory
+        places = [
+            Place(
+                "" if len(nodes) == 1 else name, inquiry.info, inquiry.config,
+                Expected.of(keys * share, size * share, memory * share, rate),
+            )
+            for name, inquiry, share in nodes
+        ]  # fmt: skip
+        uses = uses_of(("RESTORE", "DUMP"), None, self._options.durable)
+        return warnings_of(places, uses, pause_saves=self._options.pause_saves)
 
     def _ask_target(self) -> list[tuple[str, Inquiry, float]]:
         """Return for each primary of the target: its name, its answers, its share of the slots."""
