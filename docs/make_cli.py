@@ -137,7 +137,7 @@ MISBEHAVIOURS_HEAD = """\
 <!-- Made by docs/make_cli.py: change fastresp/testing/misbehaviours.py, not this page. -->
 
 The misbehaviours of [`fastresp.testing.Misbehaving`](../guides/test-a-client.md), and what a client
-should do. The last column is what a test can expect: `reply`, the real server's reply; `error`, an
+should do. *Expect* is what a test can expect: `reply`, the real server's reply; `error`, an
 exception, or the real server's reply; `any`, anything but a hang or a crash.
 """
 
@@ -176,7 +176,10 @@ def misbehaviours_page() -> str:
             f"| {each.name} | {_cell(each.does)} | {_cell(each.client_should)} | `{each.expect}` |"
             for each in found
         ]
-        head = ["| Name | What the server does | What a client should do | |", "|---|---|---|---|"]
+        head = [
+            "| Name | What the server does | What a client should do | Expect |",
+            "|---|---|---|---|",
+        ]
         pieces.append("\n".join([f"## {category}\n", f"{_cell(text)}\n", *head, *lines, ""]))
     return "\n".join(pieces)
 

@@ -41,14 +41,19 @@ class Connection:
         self._flood_bytes = flood_bytes
 
     def commands(self) -> Iterator[list[bytes]]:
-        """Yield the client's commands, also inline commands; empty lines are ignored."""
+        """Yield the client's commands, including inline commands without quotes.
+
+        Empty commands are left out: servers don't reply to them.
+        """
         incoming = self._commands
         with suppress(HangUp):
             while True:
                 line = incoming.line()
                 if line[:1] == b"*":
-                    yield [incoming.bulk(incoming.line())[:-2] for _ in range(_length(line))]
-                elif words := line.split():
+                    words = [incoming.bulk(incoming.line())[:-2] for _ in range(_length(line))]
+                else:
+                    words = line.split()
+                if words:
                     yield words
 
     def honest(self, command: list[bytes]) -> bytes:

@@ -81,13 +81,15 @@ def endless(again: bytes, beginning: bytes = b"") -> Reply:
 
 
 def altered(old: bytes, new: bytes) -> Reply:
-    """Replace matching bytes in a bulk string, and correct its length."""
+    """Replace matching bytes in a bulk string or verbatim string, and correct its length."""
 
     def reply(connection: Connection, command: list[bytes], honest: bytes) -> bytes:
-        if not honest.startswith(b"$"):
+        if not honest.startswith((b"$", b"=")):
             return honest
-        text = re.sub(old, new, honest[honest.index(b"\n") + 1 : -2])
-        return b"$%d\r\n%b\r\n" % (len(text), text)
+        start = 4 if honest.startswith(b"=") else 0  # after the format, such as "txt:"
+        text = honest.partition(b"\r\n")[2][:-2]
+        text = text[:start] + re.sub(old, new, text[start:])
+        return b"%b%d\r\n%b\r\n" % (honest[:1], len(text), text)
 
     return reply
 
@@ -183,11 +185,11 @@ def repeated(connection: Connection, command: list[bytes], honest: bytes) -> byt
 
 
 def shorter(connection: Connection, command: list[bytes], honest: bytes) -> bytes:
-    """Announce a bulk string that is one byte longer than it is."""
-    if not honest.startswith(b"$") or honest.startswith(b"$-"):
+    """Announce a bulk string or verbatim string that is one byte longer than it is."""
+    if not honest.startswith((b"$", b"=")) or honest.startswith(b"$-"):
         return honest
     length, _, text = honest[1:].partition(b"\r\n")
-    return b"$%d\r\n%b" % (int(length) + 1, text)
+    return b"%b%d\r\n%b" % (honest[:1], int(length) + 1, text)
 
 
 CATEGORY_TEXTS = {
@@ -211,8 +213,10 @@ RECEIVED = (
     "Allocate memory for received bytes, not for announced ones; raise at a limit or timeout."
 )
 DEPTH = "Limit the depth of arrays, and raise; never overflow the stack."
-UNEXPECTED = "Raise a protocol error, unless it has sent `HELLO 3`."
+UNEXPECTED = "Raise a protocol error; after `HELLO 3`, return the value."
 BOUNDED = "Limit the size of a reply; raise, and close the connection at the limit."
+MESSAGES = "Apply its timeout to the whole reply, and bound the memory for messages."
+REDIRECTED = "In a cluster, follow it, and raise if that node is down; otherwise raise."
 REPORTED = "Raise an error with the text of the reply; the connection stays usable."
 CHECKED = "Check the type before use; raise an error that names the command."
 USELESS = "Check the contents before use: raise an error, or use a default."
@@ -233,7 +237,8 @@ VALID: list[Row] = [
     ),
     (
         "reads nothing until a new byte comes",
-        "Executes the first command only after the client has paused and sent another byte.",
+        "Executes the first command, but replies only after the client has paused, and then sent "
+        "another byte.",
         "Apply its timeout. A PING after a pause makes the server resume.",
         "error", read_after_a_new_byte,
     ),
@@ -242,7 +247,8 @@ CONNECTIONS: list[Row] = [
     ("closes at once", "Closes each connection that it accepts.", LOST, "error", then_hang_up(b"")),
     ("closes without a reply", "Closes instead of a reply.", LOST, "error", then_hang_up(b"")),
     ("closes after 1 byte", "Sends 1 byte of a reply, and closes.", LOST, "error", then_hang_up(1)),
-    ("closes after 3 bytes", "Sends 3 bytes of one, and closes.", LOST, "error", then_hang_up(3)),
+    ("closes after 3 bytes", "Sends 3 bytes of a reply, and closes.", LOST, "error",
+     then_hang_up(3)),
     ("reply cut in half", "Sends half of a reply, and closes.", LOST, "error", half),
     ("closes after a reply", "Sends one reply, and closes.",
      "Return it. Connect again before the next command.", "reply", then_hang_up(1 << 30)),
@@ -251,7 +257,8 @@ CONNECTIONS: list[Row] = [
     ("cut in an array", "Sends 1 of 3 elements of an array, and closes.", LOST, "error",
      then_hang_up(b"*3\r\n$1\r\na\r\n")),
     ("resets the connection", "Sends an RST packet instead of a reply.", LOST, "error", reset),
-    ("ends its replies", "Ends its direction of the connection, and keeps reading.", LOST, "error",
+    ("ends its replies", "Half-closes the connection: ends its replies, and keeps reading.", LOST,
+     "error",
      half_close),
     ("never replies", "Reads, and sends nothing.", LIMITED, "error", then_freeze(b"")),
     ("half a reply", "Sends half of a reply, and then nothing.", LIMITED, "error",
@@ -309,7 +316,8 @@ INVALID_REPLIES: list[Row] = [
     (name, does, should, "error", reply)
     for name, does, should, reply in [
         ("never a line end", "Sends `$5`, and then nothing.", LIMITED, then_freeze(b"$5")),
-        ("bulk string too short", "Announces one byte more than it sends.", LIMITED, shorter),
+        ("bulk string too short", "Announces one byte more than each string has.", LIMITED,
+         shorter),
         ("array too short", "Announces 3 elements, and sends 2.", LIMITED,
          then_freeze(b"*3\r\n:1\r\n:2\r\n")),
         ("large bulk string", "Announces a bulk string of 500 MB, and sends 3 bytes.", RECEIVED,
@@ -336,9 +344,12 @@ RESP3: list[Row] = [
         for name, shown in {
             "map": "%1 +a :1", "set": "~2 :1 :2", "double": ",1.5", "not a number": ",nan",
             "boolean": "#t", "null of RESP3": "_", "big number": "(12345678901234567890123",
-            "verbatim string": "=7 txt:abc", "bulk error": "!3 ERR",
+            "verbatim string": "=7 txt:abc",
         }.items()
     ),
+    ("bulk error", "Sends `!3 ERR` instead of each reply.",
+     "Raise a protocol error; after `HELLO 3`, raise an error with the text of the reply.", "any",
+     instead(b"!3\r\nERR\r\n")),
     *(
         (name, f"Sends `{shown}` instead of each reply.", INVALID, "any",
          then_freeze(shown.encode().replace(b" ", b"\r\n") + b"\r\n"))
@@ -353,21 +364,22 @@ RESP3: list[Row] = [
      instead(b"%1\r\n*1\r\n:1\r\n:2\r\n")),
 ]  # fmt: skip
 FLOODS: list[Row] = [
-    (f"endless {name}", f"Sends {does} without end.", BOUNDED, "any", endless(*data))
-    for name, does, data in [
-        ("status", "a simple string", (b"x", b"+")),
-        ("error", "an error reply", (b"x", b"-")),
-        ("number", "an integer", (b"1", b":")),
-        ("errors", "error replies", (b"-ERR no\r\n",)),
-        ("replies", "replies `+OK`", (b"+OK\r\n",)),
-        ("pushes", "push messages of RESP3", (b">2\r\n+message\r\n+x\r\n",)),
-        ("array", "an array of integers", (b":1\r\n", b"*4000000000\r\n")),
-        ("errors in an array", "an array of errors", (b"-ERR no\r\n", b"*4000000000\r\n")),
-        ("arrays in an array", "an array of arrays", (b"*1\r\n$1\r\nx\r\n", b"*8000000\r\n")),
-        ("nested arrays", "arrays within arrays", (b"*1\r\n",)),
-        ("map", "a map of RESP3", (b":1\r\n", b"%4000000000\r\n")),
-        ("bulk string", "a bulk string", (b"x", b"$4000000000\r\n")),
-        ("line ends", "empty lines", (b"\r\n",)),
+    (f"endless {name}", f"Sends {does} without end.", should, "any", endless(*data))
+    for name, does, should, data in [
+        ("status", "a simple string", BOUNDED, (b"x", b"+")),
+        ("error", "an error reply", BOUNDED, (b"x", b"-")),
+        ("number", "an integer", BOUNDED, (b"1", b":")),
+        ("errors", "error replies", OUT_OF_STEP, (b"-ERR no\r\n",)),
+        ("replies", "replies `+OK`", OUT_OF_STEP, (b"+OK\r\n",)),
+        ("pushes", "push messages of RESP3", MESSAGES, (b">2\r\n+message\r\n+x\r\n",)),
+        ("array", "an array of integers", BOUNDED, (b":1\r\n", b"*4000000000\r\n")),
+        ("errors in an array", "an array of errors", BOUNDED, (b"-ERR no\r\n", b"*4000000000\r\n")),
+        ("arrays in an array", "an array of arrays", BOUNDED,
+         (b"*1\r\n$1\r\nx\r\n", b"*8000000\r\n")),
+        ("nested arrays", "arrays within arrays", BOUNDED, (b"*1\r\n",)),
+        ("map", "a map of RESP3", BOUNDED, (b":1\r\n", b"%4000000000\r\n")),
+        ("bulk string", "a bulk string", BOUNDED, (b"x", b"$4000000000\r\n")),
+        ("line ends", "empty lines", INVALID, (b"\r\n",)),
     ]
 ]  # fmt: skip
 ERRORS: list[Row] = [
@@ -378,11 +390,11 @@ ERRORS: list[Row] = [
     *(
         (name, f"Sends `-{text}`.", should, "error", instead(b"-%b\r\n" % text.encode()))
         for name, text, should in [
-            ("MOVED", "MOVED 1 127.0.0.1:1", "Follow it in a cluster, and raise; otherwise raise."),
+            ("MOVED", "MOVED 1 127.0.0.1:1", REDIRECTED),
             ("MOVED, cut short", "MOVED", "Raise an error with the text of the reply."),
             ("MOVED to an impossible port", "MOVED 99999 127.0.0.1:99999999",
              "Raise an error with the text of the reply."),
-            ("ASK", "ASK 1 127.0.0.1:1", "Follow it in a cluster, and raise; otherwise raise."),
+            ("ASK", "ASK 1 127.0.0.1:1", REDIRECTED),
             ("TRYAGAIN", "TRYAGAIN Multiple keys request during rehashing of slot",
              "Retry a limited number of times, and raise."),
             ("CLUSTERDOWN", "CLUSTERDOWN The cluster is down",
@@ -402,7 +414,8 @@ ERRORS: list[Row] = [
             ("NOSCRIPT", "NOSCRIPT No matching script. Please use EVAL.",
              "Send the script once more, not endlessly, and raise."),
             ("EXECABORT", "EXECABORT Transaction discarded because of previous errors.", REPORTED),
-            ("LEASE", "LEASE is over", REPORTED),
+            ("LEASE", "LEASE is over",
+             "Raise an error with the text of the reply: new codes are allowed."),
         ]
     ),
     ("error without a text", "Sends `-` alone.", "Raise an error whose message is not empty.",
@@ -433,26 +446,36 @@ TYPES: list[Row] = [
         ("many items", "an array of 3,000 strings", b"*3000\r\n" + b"$1\r\nx\r\n" * 3000),
     ]
 ]  # fmt: skip
-CONTENTS: list[tuple[str, str, str, Reply | bytes]] = [
-    ("INFO", "words in INFO", "`nonsense` for each value", altered(rb":[^\r\n]+", b":nonsense")),
-    ("INFO", "numbers in INFO", "`-1e999` for each value", altered(rb":[^\r\n]+", b":-1e999")),
-    ("INFO", "INFO of bytes", "bytes that are not UTF-8", altered(rb"[a-z]", b"\xff")),
-    ("ECHO", "wrong ECHO", "another text", b"$5\r\nother\r\n"),
-    ("INFO", "list for INFO", "an array", b"*1\r\n:1\r\n"),
-    ("CONFIG", "number for CONFIG", "an integer", b":1\r\n"),
-    ("CONFIG", "nonsense for CONFIG", "an unknown setting", b"*2\r\n$1\r\na\r\n$3\r\n-12\r\n"),
-    ("CONFIG", "lists for CONFIG", "arrays as name and value", b"*2\r\n*0\r\n*0\r\n"),
-    ("COMMAND", "nonsense for COMMAND", "arrays only", b"*1\r\n*7" + b"\r\n*0" * 7 + b"\r\n"),
-    ("COMMAND", "names for COMMAND", "names only", b"*1\r\n*6" + b"\r\n$1\r\nx" * 6 + b"\r\n"),
-    ("TYPE", "nonsense for TYPE", "an array", b"*1\r\n*0\r\n"),
-    ("SLOWLOG", "nonsense for SLOWLOG", "a short entry", b"*1\r\n*2\r\n$1\r\nx\r\n*0\r\n"),
-    ("LATENCY", "nonsense for LATENCY", "a short entry", b"*1\r\n*2\r\n*0\r\n$1\r\nx\r\n"),
-    ("CLIENT", "nonsense for CLIENT", "fields without values", b"$9\r\nid=x a= =\r\n"),
-    ("SCAN", "nonsense for SCAN", "integers for cursor and key", b"*2\r\n:0\r\n*1\r\n:1\r\n"),
-    ("SCAN", "short key for SCAN", "an empty key", b"*2\r\n$1\r\n0\r\n*1\r\n$0\r\n\r\n"),
-    ("SCRIPT", "wrong sha", "the SHA1 of another script", b"$40\r\n%b\r\n" % (b"0" * 40)),
-    ("EXEC", "null for EXEC", "a null, as after a change of a watched key", b"*-1\r\n"),
-    ("EXEC", "empty EXEC", "no replies", b"*0\r\n"),
+CONTENTS: list[tuple[str, str, str, str, Reply | bytes]] = [
+    ("INFO", "words in INFO", "`nonsense` for each value", USELESS,
+     altered(rb":[^\r\n]+", b":nonsense")),
+    ("INFO", "numbers in INFO", "`-1e999` for each value", USELESS,
+     altered(rb":[^\r\n]+", b":-1e999")),
+    ("INFO", "INFO of bytes", "bytes that are not UTF-8", USELESS, altered(rb"[a-z]", b"\xff")),
+    ("ECHO", "wrong ECHO", "another text", OUT_OF_STEP, b"$5\r\nother\r\n"),
+    ("INFO", "list for INFO", "an array", CHECKED, b"*1\r\n:1\r\n"),
+    ("CONFIG", "number for CONFIG", "an integer", CHECKED, b":1\r\n"),
+    ("CONFIG", "nonsense for CONFIG", "an unknown setting", USELESS,
+     b"*2\r\n$1\r\na\r\n$3\r\n-12\r\n"),
+    ("CONFIG", "lists for CONFIG", "arrays as name and value", CHECKED, b"*2\r\n*0\r\n*0\r\n"),
+    ("COMMAND", "nonsense for COMMAND", "arrays only", USELESS,
+     b"*1\r\n*7" + b"\r\n*0" * 7 + b"\r\n"),
+    ("COMMAND", "names for COMMAND", "names only", USELESS,
+     b"*1\r\n*6" + b"\r\n$1\r\nx" * 6 + b"\r\n"),
+    ("TYPE", "nonsense for TYPE", "an array", CHECKED, b"*1\r\n*0\r\n"),
+    ("SLOWLOG", "nonsense for SLOWLOG", "a short entry", USELESS, b"*1\r\n*2\r\n$1\r\nx\r\n*0\r\n"),
+    ("LATENCY", "nonsense for LATENCY", "a short entry", USELESS, b"*1\r\n*2\r\n*0\r\n$1\r\nx\r\n"),
+    ("CLIENT", "nonsense for CLIENT", "fields without values", USELESS, b"$9\r\nid=x a= =\r\n"),
+    ("SCAN", "nonsense for SCAN", "integers for cursor and key", CHECKED,
+     b"*2\r\n:0\r\n*1\r\n:1\r\n"),
+    ("SCAN", "short key for SCAN", "an empty key", "Return it: a key may be empty.",
+     b"*2\r\n$1\r\n0\r\n*1\r\n$0\r\n\r\n"),
+    ("SCRIPT", "wrong sha", "the SHA1 of another script",
+     "Compare it with the SHA1 of the script, and raise.", b"$40\r\n%b\r\n" % (b"0" * 40)),
+    ("EXEC", "null for EXEC", "a null, as after a change of a watched key",
+     "Report that the transaction was discarded, even without WATCH.", b"*-1\r\n"),
+    ("EXEC", "empty EXEC", "no replies",
+     "Compare the number of replies with the number of commands, and raise.", b"*0\r\n"),
 ]  # fmt: skip
 CLUSTERS: list[Row] = [
     (name, f"CLUSTER SLOTS has {does}.", NODES, "any", of_cluster(slots))
@@ -482,9 +505,9 @@ def _all() -> Iterator[Misbehaviour]:
         for name, does, should, expect, reply in rows:
             at_once = name in AT_ONCE
             yield Misbehaviour(name, category, does, should, expect, reply, "", at_once)
-    for command, name, what, data in CONTENTS:
+    for command, name, what, should, data in CONTENTS:
         does, reply = f"{command} returns {what}.", data if callable(data) else instead(data)
-        yield Misbehaviour(name, "Wrong contents", does, USELESS, "any", reply, command)
+        yield Misbehaviour(name, "Wrong contents", does, should, "any", reply, command)
 
 
 MISBEHAVIOURS: dict[str, Misbehaviour] = {each.name: each for each in _all()}

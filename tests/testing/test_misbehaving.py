@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -164,6 +165,7 @@ def test_commands_of_any_client(filled: LocalServer) -> None:
         assert exchange(server, b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n").startswith(b"%")
         assert exchange(server, b"*3\r\n$3\r\nSET\r\n$3\r\ncut\r\n$9\r\nabc") == b""
         assert exchange(server, b"*1\r\n$x\r\n") == b""
+        assert exchange(server, b"*0\r\n*-1\r\n" + ECHO) == b"$1\r\nx\r\n"
     assert not redis.Redis.from_url(filled.url).exists("cut")
 
 
@@ -175,6 +177,28 @@ def test_replies_of_resp3(filled: LocalServer) -> None:
         assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
         assert len(client.command()) > 200
         assert client.get("missing") is None
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("words in INFO", rb"redis_mode:nonsense\r\n"),
+        ("numbers in INFO", rb"redis_mode:-1e999\r\n"),
+        ("INFO of bytes", rb"\xff{5}_\xff{4}:\xff+\r\n"),
+        ("bulk string too short", rb"redis_mode:standalone\r\n"),
+    ],
+)
+def test_strings_of_both_protocols(
+    filled: LocalServer, name: str, expected: bytes, protocol: int
+) -> None:
+    """INFO is a bulk string, or a verbatim string, whose format is kept."""
+    with Misbehaving(name, filled.url, only="INFO") as server:
+        reply = exchange(server, b"HELLO %d\r\nINFO server\r\n" % protocol)
+    start = reply.index(b"txt:" if protocol == 3 else b"# ")
+    length = int(re.split(rb"[$=]", reply[:start])[-1])
+    assert len(reply) - start - 2 == length - (name == "bulk string too short")
+    assert re.search(expected, reply)
 
 
 def test_only(filled: LocalServer) -> None:
