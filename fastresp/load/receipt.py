@@ -266,13 +266,15 @@ def _options_of(options: Options) -> dict[str, Any]:
 
 
 def _rejects_of(options: Options) -> dict[str, Any] | None:
-    """Return the number of lines of the rejects file, and its digest."""
+    """Return the number of lines of the rejects file, and its digest; None if it can't be read."""
     path = options.rejects
     if not isinstance(path, str | os.PathLike) or not os.path.isfile(path):
         return None
+    found: dict[str, Any] = {"path": os.path.abspath(path), "count": None, "sha256": None}
     count, made = 0, hashlib.sha256()
     with suppress(OSError), open(path, "rb", buffering=0) as file:
         while block := file.read(BLOCK_BYTES):
             made.update(block)
             count += block.count(b"\n")
-    return {"path": os.path.abspath(path), "count": count, "sha256": made.hexdigest()}
+        found |= {"count": count, "sha256": made.hexdigest()}
+    return found

@@ -95,10 +95,22 @@ class SourceDigest:
         self._stopped.set()
 
     def result(self) -> str | None:
-        """Wait until the files are read, and return the digest; None if there is a ``reason``."""
+        """Wait until the files are read, and return the digest; None if there is a ``reason``.
+
+        Files are checked for changes once more: a load reads them for longer than the digest does.
+        """
         if self._reading is not None:
             self._reading.result()
+            self._check_unchanged()
         return self._hash.hexdigest() if self.reason is None else None
+
+    def _check_unchanged(self) -> None:
+        for path, before in zip(self._files or (), self._before, strict=True):
+            try:
+                if _version(os.stat(path)) != before:
+                    self.stop(f"{path} was changed while it was read")
+            except OSError as error:
+                self.stop(f"{path} can't be read: {error.strerror}")
 
     def _read_files(self) -> None:
         try:
@@ -216,10 +228,12 @@ class StoredReceipt:
         wanted, found = self.document["source"]["digest"]["sha256"], digest.result()
         if found != wanted:
             why = f" ({digest.reason})" if digest.reason else ""
+            advice = "load it again, or restore the earlier source"
+            if digest.over == "commands" and self.document["source"].get("query"):
+                advice += "; a query must return its rows in the same order each time: use ORDER BY"
             raise ChangedSource(
                 f"the source has changed since the load of {self._path}: the SHA-256 of its "
-                f"{digest.over} was {wanted} and is now {found or 'unknown'}{why}; load it again, "
-                "or restore the earlier source"
+                f"{digest.over} was {wanted} and is now {found or 'unknown'}{why}; {advice}"
             )
 
     def _check_verifiable(self) -> None:
@@ -312,8 +326,8 @@ def _check_field(name: str, document: Any, place: tuple[str, ...], kinds: Any) -
     wrong = not isinstance(value, kinds) or (kinds is int and isinstance(value, bool))
     if not wrong and place == ("started",):
         try:
-            datetime.fromisoformat(value)
-        except ValueError:
+            datetime.fromisoformat(value).timestamp()
+        except (ValueError, OverflowError, OSError):
             wrong = True
     if wrong:
         raise damaged(name, ".".join(place))

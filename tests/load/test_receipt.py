@@ -25,6 +25,7 @@ from places import ROOT
 from server_programs import WHEEL_SERVERS, located
 
 import fastresp
+from fastresp.load.receipt import _rejects_of
 from fastresp.load.stored_receipt import ChangedSource, SourceDigest
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Options
@@ -286,6 +287,27 @@ def test_interrupted_while_files_are_read(path: Path, tmp_path: Path) -> None:
     assert digest.result() is None and digest.reason == "interrupted"
 
 
+def test_file_that_changes_after_its_digest(tmp_path: Path) -> None:
+    """A load reads a file for longer than its digest does."""
+    file = tmp_path / "a.resp"
+    file.write_bytes(fastresp.pack("SET", "a", 1))
+    digest = SourceDigest(fastresp.RespFile(file))
+    digest.start(Chunks([], None, Options()))
+    assert digest.result() is not None
+    file.write_bytes(fastresp.pack("SET", "a", 2) * 2)
+    assert digest.result() is None
+    assert digest.reason == f"{file} was changed while it was read"
+    file.unlink()
+    assert digest.result() is None
+
+
+@pytest.mark.skipif(not os.path.isfile("/proc/self/mem"), reason="needs Linux")
+def test_rejects_that_cannot_be_read() -> None:
+    """A digest of a part of the file would be wrong."""
+    found = _rejects_of(Options(rejects="/proc/self/mem"))
+    assert found == {"path": "/proc/self/mem", "count": None, "sha256": None}
+
+
 def test_cancelled_while_files_are_read(
     server: LocalServer, client: redis.Redis, path: Path, tmp_path: Path
 ) -> None:
@@ -437,6 +459,13 @@ class TestVerify:
         with pytest.raises(ValueError, match=r"the digest in .* is of commands"):
             fastresp.verify(users, receipt=path)
 
+    def test_query_without_order(self, server: LocalServer, path: Path) -> None:
+        """Its rows are the same, but their order is not; the message says what to do."""
+        query = "SELECT range AS id FROM range(1000) ORDER BY random()"
+        fastresp.mass_insert(fastresp.read(query), "SET o:{id} x", server.url, receipt=path)
+        with pytest.raises(ChangedSource, match="in the same order each time: use ORDER BY"):
+            fastresp.verify(receipt=path)
+
     def test_options(self, server: LocalServer, client: redis.Redis, path: Path) -> None:
         """Nulls, the default function, and the start of the load are as in the load."""
         rows = [{"id": 1, "name": None, "at": {1}}]
@@ -476,6 +505,7 @@ class TestVerify:
             (json.dumps(whole | {"version": 2}), "from a newer fastresp"),
             (json.dumps(whole | {"version": "1"}), "its version is missing or wrong"),
             (json.dumps(whole | {"started": "today"}), "its started is missing"),
+            (json.dumps(whole | {"started": "0001-01-01"}), "its started is missing"),
             (json.dumps(whole | {"counts": []}), "its counts.resumed_at is missing"),
         ]  # fmt: skip
         for read in ({"source": 5}, {}, {"source": str(users), "sql": {}}, {"source": "x", "y": 1}):
