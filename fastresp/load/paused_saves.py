@@ -1,8 +1,8 @@
 """Pause the saves of servers during a load: snapshots, and rewrites of the append-only file.
 
 The paused values of the settings contain the values from before, so nothing else must be stored:
-``save "3600 1"`` becomes ``save "100000003600 1"``, which is due in 3,170 years. Whoever finds such
-a value, after a crash or an unrelated CONFIG REWRITE, can restore it.
+``save "3600 1"`` becomes ``save "100000003600 1"``, which is due in 3,170 years. So a paused value
+can be restored even after a crash or an unrelated CONFIG REWRITE.
 
 Each load has a connection with the name ``PAUSING`` plus the load's token, which the server closes
 if the load is killed. At its end, a load renames itself to ``RESTORING``, and restores the settings
@@ -53,6 +53,8 @@ ADDED_BYTES = 1 << 60
 PAUSING, RESTORING = b"fastresp-pausing-saves:", b"fastresp-restoring-saves:"
 # Maximum seconds to connect, to wait for a reply, and to restore the settings of all servers.
 MAX_S = 5.0
+# Minimum seconds to restore a server whose turn comes late: only a few are restored in parallel.
+LATE_S = 1.0
 # Seconds between checks of the connections, and for new primaries.
 CHECKED_S = 2.0
 LOOK_S = 0.02
@@ -111,7 +113,7 @@ class PausedServer:
         before: the paused settings, with their values from before.
         shared: whether another load still pauses the saves at the end.
         notes: sentences for the report.
-        error: why the settings can't be restored; None if they were, or need not be.
+        error: why the settings can't be restored; None if they were restored.
     """
 
     def __init__(self, server: Server, token: bytes, timeout: float) -> None:
@@ -207,6 +209,7 @@ class PausedServer:
             end: when to give up, from ``time.monotonic()``.
         """
         self.end()
+        end = max(end, time.monotonic() + LATE_S)
         while True:
             try:
                 left = max(end - time.monotonic(), LOOK_S)
@@ -224,7 +227,7 @@ class PausedServer:
                     self.error = None
                     self._note(f"{self.server} has ended, and with it the pause of its saves")
                     return
-                if isinstance(error.__cause__, redis.ResponseError) or time.monotonic() > end:
+                if _is_refusal(error.__cause__) or time.monotonic() > end:
                     return
             time.sleep(RETRY_S)
 
@@ -264,6 +267,11 @@ class PausedServer:
             f"can't restore the saves of {self.server}: {self.error.args[0]}; unless this server "
             f"has restarted since, run {commands}"
         )
+
+
+def _is_refusal(cause: BaseException | None) -> bool:
+    """Return whether a server would refuse the same command again; not after BUSY (a script)."""
+    return isinstance(cause, redis.ResponseError) and not str(cause).startswith("BUSY ")
 
 
 def _is_paused(setting: Setting, value: str) -> bool:
@@ -313,7 +321,7 @@ def _value(connection: Any, setting: Setting) -> str:
 
 
 def _refused(server: Server, error: redis.ResponseError) -> TransportError:
-    advice = "its saves can only be changed by its provider or administrator"
+    advice = "ask its provider or administrator to pause them"
     if isinstance(error, redis.exceptions.NoPermissionError):
         advice = f"allow it with ACL SETUSER ... {PERMISSIONS}"
     start = f"can't pause the saves of {server}: {error} (nothing was sent; {advice}, or leave out "

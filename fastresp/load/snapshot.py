@@ -122,9 +122,12 @@ class Save:
             # An AOF rewrite or another child process is running.
             if "BGSAVE right now" in text or "child process" in text or text.startswith(TRANSIENT):
                 return False
-            raise NotSaved(
-                f"{self._server} refuses BGSAVE: {text} (fix the cause, then run BGSAVE)"
-            ) from error
+            # The reply is a bare "-ERR" if the server can't fork.
+            why, advice = f"refuses BGSAVE: {text}", "fix the cause"
+            if not text:
+                why = "can't fork a process for BGSAVE"
+                advice = "its log has the cause, usually vm.overcommit_memory or too little memory"
+            raise NotSaved(f"{self._server} {why} ({advice}, then run BGSAVE)") from error
         return True
 
 

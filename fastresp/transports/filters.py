@@ -209,7 +209,7 @@ class Durability(Filter):
 class NudgeFilter(Filter):
     """Sends a PING when a server is silent; drops its error reply, and does not count its bytes.
 
-    Valkey 9.0.0 to 9.0.2 with several I/O threads may keep replies back until it receives more
+    Valkey 9.0.0 to 9.0.2 with several I/O threads may hold replies back until it receives more
     bytes (https://github.com/valkey-io/valkey/issues/3198). A busy server only gets a few bytes
     more. Since replies are in order, the reply to PING follows all replies of the load.
     """
@@ -257,7 +257,8 @@ class NudgeFilter(Filter):
         held, at = window.locate(error[0])
         if not isinstance(held, Resent) or held.requests[at] is not NUDGE:
             return error
-        self._refused = True  # for example NOPERM, which the server would log each time
+        if error[1].startswith(b"NOPERM"):  # the server logs each of them
+            self._refused = True
         return None
 
 

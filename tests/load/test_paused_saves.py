@@ -28,8 +28,9 @@ import fastresp
 import fastresp.aio
 from fastresp.cli.exit_codes import Exit
 from fastresp.load import paused_saves
-from fastresp.load.paused_saves import SETTINGS
+from fastresp.load.paused_saves import SETTINGS, PausedServer
 from fastresp.server.local_server import LocalServer
+from fastresp.server.settings import as_server
 
 Insert = Callable[..., fastresp.Report]
 SAVE, SIZE = (setting.name for setting in SETTINGS)
@@ -281,7 +282,7 @@ def test_a_server_without_config_ends_the_load_before_it_sends(
     words = ("--server", server.url, "--pause-saves")
     result = invoke("load", tmp_path / "k.csv", "SET {k} 1", *words)
     assert result.exit_code == Exit.LOST
-    assert "nothing was sent; its saves can only be changed by its provider" in result.output
+    assert "nothing was sent; ask its provider or administrator to pause them" in result.output
     assert "or leave out --pause-saves" in result.output
     with client_of(server) as client:
         assert client.dbsize() == 0
@@ -297,6 +298,34 @@ def test_without_permission_at_the_end_the_commands_are_named(saving: LocalServe
     assert (caught.value.report.replies, caught.value.report.saves_restored) == (10, 0)
 
 
+def test_a_busy_server_is_waited_for_at_the_end(saving: LocalServer) -> None:
+    """While a script runs, a server answers all commands with BUSY."""
+    script = "redis.call('PING') while true do end"
+
+    def run_script() -> None:
+        with suppress(redis.ResponseError), client_of(saving) as client:
+            client.eval(script, 0)
+
+    with client_of(saving) as client:
+        client.config_set("lua-time-limit", 1)
+        thread = threading.Thread(target=run_script)
+
+        def end() -> None:
+            thread.start()
+            while True:
+                try:
+                    client.ping()
+                except redis.ResponseError:  # BUSY
+                    break
+            threading.Timer(0.3, client.script_kill).start()
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fastresp.mass_insert(rows(10, 5, end), server=saving.url, pause_saves=True)
+        thread.join()
+    assert settings(saving) == BEFORE
+
+
 def test_a_lost_server_does_not_delay_the_end_for_long(tmp_path: Path) -> None:
     (tmp_path / "k.csv").write_text("k\n" + "1\n" * 100_000)
     with LocalServer("--save", RULES) as server, pytest.raises(fastresp.TransportError) as caught:
@@ -308,6 +337,18 @@ def test_a_lost_server_does_not_delay_the_end_for_long(tmp_path: Path) -> None:
     assert note.startswith("can't restore the saves of")
     assert note.endswith(f'unless this server has restarted since, run CONFIG SET save "{RULES}"')
     assert f"fastresp: {note}" in caught.value.__notes__
+
+
+def test_a_server_whose_turn_comes_late_is_restored(saving: LocalServer) -> None:
+    """In a large cluster, the time may be over before the last server is restored."""
+    paused = PausedServer(as_server(saving.url), b"host:1:a", 5.0)
+    paused.pause()
+    pid = saving.process.pid
+    os.kill(pid, signal.SIGSTOP)
+    threading.Timer(0.3, os.kill, [pid, signal.SIGCONT]).start()
+    paused.restore(time.monotonic())
+    assert paused.failure == ""
+    assert settings(saving) == BEFORE
 
 
 def test_a_forked_child_restores_nothing(saving: LocalServer) -> None:

@@ -22,6 +22,7 @@ from server_programs import WHEEL_SERVERS, located
 import fastresp
 import fastresp.aio
 from fastresp.server.local_server import LocalServer
+from fastresp.testing import Connection, Misbehaving
 
 pytestmark = pytest.mark.few(1)
 ROWS = 20_000
@@ -116,6 +117,17 @@ def test_other_children(own: LocalServer, child: str) -> None:
         thread.join()
         assert report.durable == 100
     assert saved(own) == 140
+
+
+def test_server_that_cannot_fork(own: LocalServer) -> None:
+    """It answers BGSAVE with an error without a text."""
+
+    def reply(connection: Connection, command: list[bytes], honest: bytes) -> bytes:
+        return b"-ERR\r\n" if command == [b"BGSAVE"] else honest
+
+    with Misbehaving(reply, own.url, honest=lambda connection, command: False) as server:
+        error = failed(server.url)
+    assert "can't fork a process for BGSAVE (its log has the cause, usually vm." in str(error)
 
 
 def test_failing_snapshot(insert: Insert, own: LocalServer) -> None:

@@ -164,6 +164,32 @@ def test_user_without_permission(server: LocalServer, client: redis.Redis) -> No
     assert 1 < int(denied["count"]) <= 4  # the check when the connection was opened, and PINGs
 
 
+def test_ping_is_refused_once(server: LocalServer) -> None:
+    """After BUSY, which a script causes, the next silence is followed by a PING again."""
+    sets = []
+
+    def busy(connection: Connection, command: list[bytes], honest: bytes) -> bytes:
+        if command[0] == b"PING":
+            return b"-BUSY Redis is busy running a script\r\n"
+        sets.append(command)
+        connection.wait_for_more()
+        return honest
+
+    def is_handled(connection: Connection, command: list[bytes]) -> bool:
+        return is_before_the_load(connection, command) and not (sets and command[0] == b"PING")
+
+    with (
+        Misbehaving(busy, server.url, honest=is_handled) as stubborn,
+        fastresp.loader(SET, server=stubborn.url, timeout=20) as load,
+    ):
+        began = time.monotonic()
+        for row in ROWS[:2]:
+            load.write(row)
+            load.flush()
+        assert time.monotonic() - began < 15  # without the second PING, 20
+    assert (load.report.replies, load.report.failed) == (2, 0)
+
+
 def test_no_ping_while_waitaof_waits() -> None:
     """It is not silence if the server syncs once a second."""
     options = ("--appendonly", "yes", "--appendfsync", "everysec")
