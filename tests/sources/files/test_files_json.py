@@ -457,7 +457,7 @@ def test_bad_rows_of_json(tmp_path: Path) -> None:
     target = tmp_path / "bad.jsonl"
     for policy in ("skip", target):
         table = fastresp.read(lines(*rows, *MANY[500:], bad[0]), bad_rows=policy)
-        assert isinstance(table, fastresp.sources.files.Table)
+        assert isinstance(table, fastresp.Table)
         found = pa.table(table)
         # Columns are taken from the whole first block, so `late` is one.
         assert sorted(row["a"] for row in found.to_pylist()) == sorted([*range(8_000), 1])
@@ -574,7 +574,7 @@ def test_a_value_of_a_wrong_type_is_an_error_of_its_row(
             made(io.BytesIO(f"[{','.join(text)}]".encode()), template)
         source = fastresp.read(lines(*text), bad_rows="skip")
         fastresp.dump(source, template, io.BytesIO(), nulls="skip")
-        assert isinstance(source, fastresp.sources.files.Table)
+        assert isinstance(source, fastresp.Table)
         assert source.bad_rows == 1
 
 

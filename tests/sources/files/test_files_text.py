@@ -350,7 +350,7 @@ def test_bad_rows_of_csv(tmp_path: Path) -> None:
     for policy in ("skip", target):
         target.unlink(missing_ok=True)
         table = fastresp.read(io.BytesIO(text.encode()), format="csv", bad_rows=policy)
-        assert isinstance(table, fastresp.sources.files.Table)
+        assert isinstance(table, fastresp.Table)
         assert pa.table(table).num_rows == 5 + 100_000
         assert table.bad_rows == 4
     assert target.read_text() == "".join(f"{row}\n" for row in [*bad, "5,6,7"])
@@ -373,7 +373,7 @@ def test_bad_rows_of_several_files(tmp_path: Path) -> None:
     for n in range(3):
         (tmp_path / f"{n}.csv").write_text(f"a,b\n{n},{n},{n}\n1,2\n")
     table = fastresp.read(tmp_path / "?.csv", bad_rows="skip")
-    assert isinstance(table, fastresp.sources.files.Table)
+    assert isinstance(table, fastresp.Table)
     assert pa.table(table).num_rows == table.bad_rows == 3
 
 
@@ -405,7 +405,7 @@ def test_bad_rows_keep_their_encoding(tmp_path: Path, encoding: str, kind: str) 
     for sql in (None, "FROM source"):
         target.unlink(missing_ok=True)
         rows = fastresp.read(source, sql=sql, encoding=encoding, bad_rows=target)
-        assert isinstance(rows, fastresp.sources.files.Table)
+        assert isinstance(rows, fastresp.Table)
         assert pa.table(rows).to_pylist() == [{"a": "\xe9", "b": "1"}] * 2
         assert target.read_bytes() == "".join(f"{line}\n" for line in bad).encode(encoding)
 
