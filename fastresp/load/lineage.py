@@ -18,6 +18,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
 
 from ..encode.fields import Field, Items, Pairs
 from ..encode.template import Command, Template
@@ -28,6 +29,8 @@ from ..server.threads import in_thread
 
 __all__ = ["Lineage"]
 
+# The variable that names the parent run.
+PARENT = "OPENLINEAGE_PARENT_ID"
 PACKAGE, EXTRA = "openlineage.client", "fastresp[lineage]"
 # Maximum seconds that the end of a load waits until its events were sent.
 SENT_S = 10.0
@@ -56,6 +59,7 @@ class Lineage:
             text = f" needs openlineage-python, which is not installed: pip install '{EXTRA}'"
             raise ImportError(Message(Hint("lineage", True), text)) from error
         self._job = job
+        self._parent = _parent_run()
         self._version = version("fastresp")
         self._producer = f"https://pypi.org/project/fastresp/{self._version}"
         self._client: Any = None
@@ -155,9 +159,8 @@ class Lineage:
         facets = self._facets
         engine = facets.processing_engine_run.ProcessingEngineRunFacet
         found = {"processing_engine": self._made(engine, name="fastresp", version=self._version)}
-        parent = os.environ.get("OPENLINEAGE_PARENT_ID", "").rsplit("/", 2)
-        if len(parent) == 3:
-            namespace, name, run = parent
+        if self._parent is not None:
+            namespace, name, run = self._parent
             of = facets.parent_run
             found["parent"] = self._made(
                 of.ParentRunFacet, run=of.Run(runId=run), job=of.Job(namespace=namespace, name=name)
@@ -174,6 +177,21 @@ class Lineage:
             words = {"message": error or receipt["stopped"], "programmingLanguage": "PYTHON"}
             found["errorMessage"] = self._made(message, **words)
         return found
+
+
+def _parent_run() -> tuple[str, str, str] | None:
+    """Return the namespace, job and run ID of the parent run; None without a valid one."""
+    text = os.environ.get(PARENT)
+    if not text:
+        return None
+    try:
+        namespace, job, run = text.rsplit("/", 2)
+        UUID(run)
+    except ValueError:
+        warning = "%s is ignored: it must be namespace/job/run ID, with a UUID as run ID, not %r"
+        logging.getLogger("fastresp").warning(warning, PARENT, masked(text))
+        return None
+    return namespace, job, run
 
 
 def _namespace(url: str | None) -> tuple[str, str]:

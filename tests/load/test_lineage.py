@@ -142,6 +142,19 @@ def test_parent(server: LocalServer, events: Path, monkeypatch: pytest.MonkeyPat
         assert (job["namespace"], job["name"]) == ("airflow/prod", "nightly.load")
 
 
+@pytest.mark.parametrize("parent", ["ns/job/no-uuid", "job", "{{ lineage_parent_id }}"])
+def test_invalid_parent(
+    server: LocalServer, events: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture, parent: str,
+) -> None:  # fmt: skip
+    """The events are sent without it, and one warning names the variable."""
+    monkeypatch.setenv("OPENLINEAGE_PARENT_ID", parent)
+    insert_sync(ROWS, HSET, server=server.url, lineage=True)
+    assert ["parent" in event["run"]["facets"] for event in sent(events)] == [False, False]
+    [text] = [each.getMessage() for each in caplog.records if each.name == "fastresp"]
+    assert text.startswith("OPENLINEAGE_PARENT_ID is ignored: it must be namespace/job/run ID")
+
+
 def test_wrong_configuration(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
