@@ -237,6 +237,8 @@ def test_random_pauses(start_server: Callable[..., LocalServer], seed: int) -> N
     rows = [(number, draw.randrange(5)) for number in range(30_000)]
     at = {draw.randrange(len(rows)) for _ in range(4)} | {len(rows) - 1}
 
+    threads: list[threading.Thread] = []
+
     def pause(client: redis.Redis) -> None:
         seconds = draw.choice([0.25, 0.5, 1.3])
         kind = draw.choice(["stop", "sleep", "pause", "forget"])
@@ -244,7 +246,8 @@ def test_random_pauses(start_server: Callable[..., LocalServer], seed: int) -> N
             stopped(server, seconds)
         elif kind == "sleep":
             words = ("DEBUG", "SLEEP", seconds)
-            threading.Thread(target=client.execute_command, args=words).start()
+            threads.append(threading.Thread(target=client.execute_command, args=words))
+            threads[-1].start()
         elif kind == "pause":
             client.client_pause(int(1000 * seconds))
         else:
@@ -262,6 +265,8 @@ def test_random_pauses(start_server: Callable[..., LocalServer], seed: int) -> N
             client.flushall()
             client.set("key:7", 1)
             report = insert_sync(rows if calm else paused(client), template, **options)
+            for thread in threads:
+                thread.join()
             lists = [client.lrange(f"list:{number}", 0, -1) for number in range(5)]
             if isinstance(template, fastresp.Template):  # forgotten scripts are resent later
                 lists = [sorted(each) for each in lists]
