@@ -101,8 +101,10 @@ def test_findings_name_their_nodes(cluster: LocalCluster, monkeypatch: pytest.Mo
         assert full.figure.startswith(("127.0.0.1:", "8.")) and "noeviction" in full.figure
         differ = verdict(found, "nodes-differ").figure
         assert f"maxmemory 7.81M on {place(cluster, 0)}, {place(cluster, 2)}" in differ
-        assert [each.code for each in found.nodes[place(cluster, 0)].verdicts] == ["maxmemory-near"]
-        assert found.nodes[place(cluster, 1)].verdicts == []
+        assert changes(found.nodes[place(cluster, 0)]) == {"maxmemory-near"}
+        # The note follows from the version of all nodes.
+        others = {each.code for each in found.nodes[place(cluster, 1)].verdicts}
+        assert others <= {"faulty-commands"}
         assert changes(watch(cluster.url, 0.1)) == {"maxmemory-near"}
     with (
         setting(cluster, (1,), "appendfsync", "always"),
