@@ -108,6 +108,7 @@ class PausedServer:
         server: the server.
         token: identifies the load.
         timeout: seconds to connect, and to wait for a reply.
+        replaceable: whether another server takes over if this one ends, as in a cluster.
 
     Attributes:
         before: the paused settings, with their values from before.
@@ -116,7 +117,9 @@ class PausedServer:
         error: why the settings can't be restored; None if they were restored.
     """
 
-    def __init__(self, server: Server, token: bytes, timeout: float) -> None:
+    def __init__(
+        self, server: Server, token: bytes, timeout: float, *, replaceable: bool = False
+    ) -> None:
         self.server = server
         self.before: dict[str, str] = {}
         self.shared = False
@@ -124,6 +127,7 @@ class PausedServer:
         self.error: FastrespError | None = None
         self._token = token
         self._timeout = timeout
+        self._replaceable = replaceable
         self._asked = False
         self._connection: Any = None
         self._ending = False
@@ -223,7 +227,7 @@ class PausedServer:
                 return
             except FastrespError as error:
                 self.error = error
-                if self.server.announced and "Connection refused" in str(error):
+                if self._replaceable and "Connection refused" in str(error):
                     self.error = None
                     self._note(f"{self.server} has ended, and with it the pause of its saves")
                     return
@@ -346,22 +350,31 @@ class PausedServers:
 
     def pause(self, servers: Sequence[Server]) -> None:
         """Pause the saves of these servers; raise the first TransportError."""
-        added = [PausedServer(each, self._token, self._timeout) for each in servers]
-        self.by_name |= {str(each.server): each for each in added}
+        added = [self._add(each) for each in servers]
         for failed in in_parallel(added, PausedServer.pause):
             if failed is not None:
                 raise failed
 
     def check(self, servers: Iterable[Server]) -> None:
         """Pause the saves of new servers, and of servers that have restarted, if possible."""
-        for name, server in {str(each): each for each in servers}.items():
-            if name not in self.by_name:
-                self.by_name[name] = PausedServer(server, self._token, self._timeout)
+        for server in {str(each): each for each in servers}.values():
+            with suppress(TransportError):  # Sentinel knows no primary
+                self._add(server)
         if self._ending:  # set before restore() looks at by_name
             return
         for each in list(self.by_name.values()):
             with suppress(TransportError):  # tried again later
                 each.check()
+
+    def _add(self, server: Server) -> PausedServer:
+        """Add a server if it is new; with Sentinel, the current primary, which may change."""
+        pinned = server.pinned(self._timeout)
+        if str(pinned) not in self.by_name:
+            self.by_name[str(pinned)] = PausedServer(
+                pinned, self._token, self._timeout,
+                replaceable=pinned.announced or pinned is not server,
+            )  # fmt: skip
+        return self.by_name[str(pinned)]
 
     def end(self) -> None:
         """Make ``pause()`` and ``check()`` in other threads end soon."""

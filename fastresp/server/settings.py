@@ -289,6 +289,24 @@ class Server:
             servers += [server] * count
         return servers
 
+    def pinned(self, timeout: float | None) -> Server:
+        """Return a Server for the address that Sentinel chooses now; without Sentinel, this Server.
+
+        Args:
+            timeout: seconds to connect.
+
+        Raises:
+            TransportError: the connection can't be opened.
+        """
+        if "connection_pool" not in self.settings:
+            return self
+        connection = self.connect(timeout)
+        connection.disconnect()
+        settings = self.settings | {"host": connection.host, "port": connection.port}
+        del settings["connection_pool"]
+        kind = redis.SSLConnection if self.tls else redis.Connection
+        return self.changed(settings=settings, connection_class=kind)
+
     def open_nodes(self, servers: Sequence[Server], timeout: float | None) -> list[Any]:
         """Open a connection to each of these cluster nodes; raises as ``open()`` does."""
         with _deadline_of(timeout) as deadline:

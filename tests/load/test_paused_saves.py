@@ -20,8 +20,10 @@ import preloaded
 import pytest
 import redis
 from command_line import PROGRAM, invoke
-from local_cluster import LocalCluster
+from local_cluster import LocalCluster, free_port
 from proxy import DOWN, UP, Fault, Proxy
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 from server_programs import WHEEL_SERVERS, located
 
 import fastresp
@@ -365,6 +367,45 @@ def test_a_forked_child_restores_nothing(saving: LocalServer) -> None:
 
     fastresp.mass_insert(rows(10, 5, fork), server=saving.url, pause_saves=True)
     assert settings(saving) == BEFORE
+
+
+def test_sentinel_names_another_primary(
+    start_server: Callable[..., LocalServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The settings of both are restored."""
+    monkeypatch.setattr(paused_saves, "CHECKED_S", 0.05)
+    ports = [free_port() for _ in range(3)]
+    primaries = [start_server("--port", str(port), "--save", RULES) for port in ports[1:]]
+    config = primaries[0].folder / "sentinel.conf"
+    config.write_text(f"port {ports[0]}\nsentinel monitor mine 127.0.0.1 {ports[1]} 1\n")
+
+    def paused() -> list[bool]:
+        return [settings(primary)[SAVE] == PAUSED for primary in primaries]
+
+    def data() -> Iterator[Any]:
+        yield from rows(1000)
+        assert paused() == [True, False]
+        sentinel.execute_command("SENTINEL", "REMOVE", "mine")
+        sentinel.execute_command("SENTINEL", "MONITOR", "mine", "127.0.0.1", ports[2], 1)
+        end = time.monotonic() + 30
+        while paused() != [True, True]:
+            assert time.monotonic() < end
+            yield from rows(100)
+
+    with (
+        subprocess.Popen(
+            [primaries[0].program, config, "--sentinel"], stdout=subprocess.DEVNULL
+        ) as process,
+        redis.Redis(port=ports[0], retry=Retry(ConstantBackoff(0.05), 100)) as sentinel,
+    ):
+        try:
+            sentinel.ping()
+            chosen = redis.Sentinel([("127.0.0.1", ports[0])]).master_for("mine")
+            report = fastresp.mass_insert(data(), server=chosen, pause_saves=True)
+        finally:
+            process.kill()
+    assert (report.saves_paused, report.saves_restored) == (2, 2)
+    assert [settings(primary)[SAVE] for primary in primaries] == [RULES, RULES]
 
 
 @pytest.mark.slow
