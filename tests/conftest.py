@@ -179,12 +179,16 @@ def shared_server() -> Iterator[LocalServer]:
 
 @pytest.fixture
 def server(shared_server: LocalServer, cli: str) -> LocalServer:
-    """The shared server, emptied, and without connections of earlier tests."""
+    """The shared server, emptied, and without connections and users of earlier tests."""
     with socket.socket(socket.AF_UNIX) as connection, connection.makefile("rb") as replies:
         connection.settimeout(60)  # for five million keys
         connection.connect(str(shared_server.socket))
-        connection.sendall(b"FLUSHALL\r\nCLIENT KILL TYPE normal SKIPME yes\r\n")
+        connection.sendall(b"FLUSHALL\r\nCLIENT KILL TYPE normal SKIPME yes\r\nACL USERS\r\n")
         assert (replies.readline(), replies.readline()[:1]) == (b"+OK\r\n", b":")
+        lines = [replies.readline() for _ in range(2 * int(replies.readline()[1:]))]
+        if users := [name.strip() for name in lines[1::2] if name != b"default\r\n"]:
+            connection.sendall(b"ACL DELUSER %b\r\n" % b" ".join(users))
+            assert replies.readline() == b":%d\r\n" % len(users)
     return shared_server
 
 
