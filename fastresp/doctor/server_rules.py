@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..load.paused_saves import before_pause
+from ..load.paused_settings import before_pause, restoring_commands
 from ..load.server_warnings import Expected, forecast_of, length_text
 from ..outcome.report import counted, size_text
 from ..server.known_faults import PAYLOADS, FoundFault, faults_of
@@ -111,7 +111,7 @@ def saves_paused(found: Findings) -> Verdict | None:
         "saves-paused", "advice", "The server's saves are paused",
         ", ".join(f"{name} {found.facts.config[name]}" for name in before),
         "If no load with --pause-saves is running, one was killed: run "
-        + "; ".join(f'CONFIG SET {name} "{value}"' for name, value in before.items()) + ".",
+        f"{restoring_commands(before)}.",
         "not measured", PERSISTENCE,
     )  # fmt: skip
 

@@ -1,9 +1,5 @@
 """Pause the saves of servers during a load: snapshots, and rewrites of the append-only file.
 
-The paused values of the settings contain the values from before, so nothing else must be stored:
-``save "3600 1"`` becomes ``save "100000003600 1"``, which is due in 3,170 years. So a paused value
-can be restored even after a crash or an unrelated CONFIG REWRITE.
-
 Each load has a connection with the name ``PAUSING`` plus the load's token, which the server closes
 if the load is killed. At its end, a load renames itself to ``RESTORING``, and restores the settings
 only if no other load is pausing. A load that begins waits until no load is restoring. So the last
@@ -20,11 +16,11 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import redis
 
@@ -42,13 +38,10 @@ from ..server.threads import in_parallel, in_thread, shut_down
 from ..transports.base import add_report
 from ..transports.driver import Blocking, Steps
 from .load import Feature, Load
+from .paused_settings import SETTINGS, Setting, is_paused, restoring_commands
 
-__all__ = ["SETTINGS", "PausedSaves", "Setting", "before_pause"]
+__all__ = ["PausedSaves"]
 
-# Added to the seconds of each rule of ``save``: no server runs that long without a restart.
-ADDED_S = 100_000_000_000
-# Added to auto-aof-rewrite-min-size: 1 EiB.
-ADDED_BYTES = 1 << 60
 # Names of connections; checkpoints use names that begin with "fastresp:".
 PAUSING, RESTORING = b"fastresp-pausing-saves:", b"fastresp-restoring-saves:"
 # Maximum seconds to connect, to wait for a reply, and to restore the settings of all servers.
@@ -60,42 +53,6 @@ CHECKED_S = 2.0
 LOOK_S = 0.02
 RETRY_S = 0.1
 PERMISSIONS = "+config|get +config|set +client|setname +client|list"
-
-
-class Setting(NamedTuple):
-    """A setting that can be paused.
-
-    Attributes:
-        name: the name for CONFIG GET.
-        paused: returns the paused value for a value; a paused value is returned unchanged.
-        restored: returns the value from before for a paused value; other values are unchanged.
-            Both raise ValueError for an invalid value.
-    """
-
-    name: str
-    paused: Callable[[str], str]
-    restored: Callable[[str], str]
-
-
-def _save(value: str, seconds_of: Callable[[int], int]) -> str:
-    """Change the seconds in the rules of ``save``, such as ``"3600 1 300 100"``."""
-    numbers = [int(each) for each in value.split()]
-    numbers[::2] = map(seconds_of, numbers[::2])
-    return " ".join(map(str, numbers))
-
-
-SETTINGS = (
-    Setting(
-        "save",
-        lambda value: _save(value, lambda seconds: seconds % ADDED_S + ADDED_S),
-        lambda value: _save(value, lambda seconds: seconds % ADDED_S),
-    ),
-    Setting(
-        "auto-aof-rewrite-min-size",
-        lambda value: str(int(value) % ADDED_BYTES + ADDED_BYTES),
-        lambda value: str(int(value) % ADDED_BYTES),
-    ),
-)
 
 
 class PausedServer:
@@ -147,7 +104,7 @@ class PausedServer:
                 call(connection, "CLIENT", "SETNAME", PAUSING + self._token)
                 alone = not self._others_pausing(connection)
                 values = {setting: _value(connection, setting) for setting in SETTINGS}
-                if alone and not self._asked and any(_is_paused(*each) for each in values.items()):
+                if alone and not self._asked and any(is_paused(*each) for each in values.items()):
                     self._note(f"an earlier load had left the saves of {self.server} paused")
                 self._pause(connection, values)
             except redis.ResponseError as error:
@@ -162,12 +119,12 @@ class PausedServer:
             setting: value
             for setting, value in values.items()
             if setting.paused(value) != setting.restored(value)
-            and (setting.name == "save" or rewrites or _is_paused(setting, value))
+            and (setting.name == "save" or rewrites or is_paused(setting, value))
         }
         self.before = {setting.name: setting.restored(value) for setting, value in due.items()}
         self._asked = True
         for setting, value in due.items():
-            if not self._ending and not _is_paused(setting, value):
+            if not self._ending and not is_paused(setting, value):
                 call(connection, "CONFIG", "SET", setting.name, setting.paused(value))
 
     def _others_pausing(self, connection: Any) -> bool:
@@ -251,7 +208,7 @@ class PausedServer:
             self._note(f"{self.server} makes no saves by itself: nothing was paused")
         for setting in () if others else SETTINGS:
             value = _value(connection, setting)
-            if _is_paused(setting, value):
+            if is_paused(setting, value):
                 call(connection, "CONFIG", "SET", setting.name, setting.restored(value))
             elif value != self.before.get(setting.name, value):
                 changed = f'"{value}" on {self.server} during the load, and kept'
@@ -266,7 +223,7 @@ class PausedServer:
         """Why the settings are not restored, and what to do; empty if they are."""
         if self.error is None or not self.before:
             return ""
-        commands = "; ".join(f'CONFIG SET {name} "{old}"' for name, old in self.before.items())
+        commands = restoring_commands(self.before)
         return (
             f"can't restore the saves of {self.server}: {self.error.args[0]}; unless this server "
             f"has restarted since, run {commands}"
@@ -276,20 +233,6 @@ class PausedServer:
 def _is_refusal(cause: BaseException | None) -> bool:
     """Return whether a server would refuse the same command again; not after BUSY (a script)."""
     return isinstance(cause, redis.ResponseError) and not str(cause).startswith("BUSY ")
-
-
-def _is_paused(setting: Setting, value: str) -> bool:
-    return setting.restored(value) != value
-
-
-def before_pause(config: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings in ``config`` that are paused, with their values from before."""
-    found = {}
-    for setting in SETTINGS:
-        with suppress(KeyError, ValueError):  # unknown, or not as in Redis and Valkey
-            if _is_paused(setting, config[setting.name]):
-                found[setting.name] = setting.restored(config[setting.name])
-    return found
 
 
 def _loads(connection: Any) -> tuple[set[bytes], set[bytes]]:

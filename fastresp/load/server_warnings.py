@@ -21,6 +21,7 @@ from ..sources.entries import Entries
 from ..transports.driver import Steps
 from .commands import command_names
 from .load import Feature, Load
+from .paused_settings import before_pause, restoring_commands
 
 __all__ = [
     "SETTINGS", "Expected", "FaultWarnings", "Forecast", "Place", "fork_warnings", "forecast_of",
@@ -266,7 +267,7 @@ class Place(NamedTuple):
 def warnings_of(
     places: Sequence[Place], uses: Collection[str], *, pause_saves: bool = False
 ) -> list[Message]:
-    """Return the warnings before a load: known faults, and forks.
+    """Return the warnings before a load: known faults, forks, and saves that are still paused.
 
     Args:
         places: the server, or the nodes of the cluster.
@@ -291,10 +292,23 @@ def warnings_of(
             place.load,
         )
     ]
+    forking += [
+        Message(f"{place.name}: " if place.name else "", *_paused(before))
+        for place in places
+        if not pause_saves and (before := before_pause(place.config))
+    ]
     if len(places) > NODES_SHOWN < len(forking):
         more = len(forking) - NODES_SHOWN
-        forking[NODES_SHOWN:] = [Message(f"{counted(more, 'more warning')} about forks of nodes")]
+        forking[NODES_SHOWN:] = [Message(f"{counted(more, 'more warning')} about nodes")]
     return texts + forking
+
+
+def _paused(before: Mapping[str, str]) -> tuple[str | Hint, ...]:
+    """Describe what a load that pauses saves, and still runs or was killed, has changed."""
+    return (
+        "the saves of the server are paused by a load with ", Hint("pause_saves", True),
+        f"; if no such load is running, one was killed: run {restoring_commands(before)}",
+    )  # fmt: skip
 
 
 def uses_of(names: Collection[str], mode: object, durable: str | int) -> set[str]:

@@ -30,7 +30,8 @@ import fastresp
 import fastresp.aio
 from fastresp.cli.exit_codes import Exit
 from fastresp.load import paused_saves
-from fastresp.load.paused_saves import SETTINGS, PausedServer
+from fastresp.load.paused_saves import PausedServer
+from fastresp.load.paused_settings import SETTINGS
 from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import as_server
 

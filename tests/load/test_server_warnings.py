@@ -285,7 +285,7 @@ class TestForecast:
         places = [Place(f"h:{port}", new, config, LOAD) for port in range(9)]
         texts = warnings_of(places, {"RESTORE"})
         assert len(texts) == 4 and texts[0].startswith("h:0: save 1 1: the server forks about")
-        assert texts[3] == "6 more warnings about forks of nodes"
+        assert texts[3] == "6 more warnings about nodes"
         texts = warnings_of([places[0]._replace(load=None), Place("h:1", old, {})], {"RESTORE"})
         assert len(texts) == 1 and texts[0].startswith("h:1: Redis 8.2.3 has a known fault")
         texts = warnings_of([Place("h:0", old, {}), Place("h:1", old, {})], {"RESTORE"})
@@ -310,6 +310,15 @@ class TestDryRuns:
         assert paused.warnings == []
         assert dry_run(ROWS, HSET, user(target, "-config"), rate=Rate(11.0)).warnings == []
         assert dry_run(ROWS, HSET, user(target, "-info"), rate=Rate(11.0)).warnings == []
+
+    def test_a_killed_load_left_saves_paused(self, start_server: Start) -> None:
+        target = start_server("--save", "100000003600 1")
+        (paused,) = dry_run(ROWS, HSET, target.url).warnings
+        assert str(paused) == (
+            "the saves of the server are paused by a load with pause_saves=True; if no such load "
+            'is running, one was killed: run CONFIG SET save "3600 1"'
+        )
+        assert dry_run(ROWS, HSET, target.url, pause_saves=True).warnings == []
 
     def test_output(self, start_server: Start, tmp_path: Path) -> None:
         target = start_server()

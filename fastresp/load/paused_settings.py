@@ -1,0 +1,75 @@
+"""The settings that decide when a server saves, and their paused values.
+
+The paused values of the settings contain the values from before, so nothing else must be stored:
+``save "3600 1"`` becomes ``save "100000003600 1"``, which is due in 3,170 years. So a paused value
+can be restored even after a crash or an unrelated CONFIG REWRITE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+__all__ = ["SETTINGS", "Setting", "before_pause", "is_paused", "restoring_commands"]
+
+# Added to the seconds of each rule of ``save``: no server runs that long without a restart.
+ADDED_S = 100_000_000_000
+# Added to auto-aof-rewrite-min-size: 1 EiB.
+ADDED_BYTES = 1 << 60
+
+
+class Setting(NamedTuple):
+    """A setting that can be paused.
+
+    Attributes:
+        name: the name for CONFIG GET.
+        paused: returns the paused value for a value; a paused value is returned unchanged.
+        restored: returns the value from before for a paused value; other values are unchanged.
+            Both raise ValueError for an invalid value.
+    """
+
+    name: str
+    paused: Callable[[str], str]
+    restored: Callable[[str], str]
+
+
+def _save(value: str, seconds_of: Callable[[int], int]) -> str:
+    """Change the seconds in the rules of ``save``, such as ``"3600 1 300 100"``."""
+    numbers = [int(each) for each in value.split()]
+    numbers[::2] = map(seconds_of, numbers[::2])
+    return " ".join(map(str, numbers))
+
+
+SETTINGS = (
+    Setting(
+        "save",
+        lambda value: _save(value, lambda seconds: seconds % ADDED_S + ADDED_S),
+        lambda value: _save(value, lambda seconds: seconds % ADDED_S),
+    ),
+    Setting(
+        "auto-aof-rewrite-min-size",
+        lambda value: str(int(value) % ADDED_BYTES + ADDED_BYTES),
+        lambda value: str(int(value) % ADDED_BYTES),
+    ),
+)
+
+
+def is_paused(setting: Setting, value: str) -> bool:
+    """Return whether a value is a paused one."""
+    return setting.restored(value) != value
+
+
+def before_pause(config: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings in ``config`` that are paused, with their values from before."""
+    found = {}
+    for setting in SETTINGS:
+        with suppress(KeyError, ValueError):  # unknown, or not as in Redis and Valkey
+            if is_paused(setting, config[setting.name]):
+                found[setting.name] = setting.restored(config[setting.name])
+    return found
+
+
+def restoring_commands(before: Mapping[str, str]) -> str:
+    """Return the commands that restore the settings that ``before_pause()`` returned."""
+    return "; ".join(f'CONFIG SET {name} "{value}"' for name, value in before.items())
