@@ -85,6 +85,7 @@ BENCHMARKS = {
     "shares": Benchmark("shares", smoke="--rounds 1 --iterations 1"),
     "past": Benchmark("past", fast="--rounds 6", smoke="--rounds 1 --rows 2000"),
     "rdb": Benchmark("rdb", smoke="--rounds 1 --rows 2000"),
+    "himport": Benchmark("himport", smoke="--rounds 1 --rows 2000"),
     "snapshots": Benchmark("snapshots", smoke="--rounds 1 --rows 2000"),
     "copying": Benchmark("copying", smoke="--rounds 1 --keys 2000"),
     "verify": Benchmark("verify", smoke="--rounds 1 --rows 2000"),

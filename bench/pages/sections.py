@@ -147,6 +147,13 @@ TABLES: dict[str, Entry] = {
     },
     "Files and embeddings, whole loads": listing("load", [*TURNS, PEAK]),
     "An RDB file from Parquet": listing("rdb", [*TURNS, PEAK, FILE_SPEED]),
+    "Hashes replaced, on yodb": listing(
+        "himport",
+        [
+            *TURNS,
+            Column("bytes/row", lambda row: f"{median(row.of('bytes')) / row.operations:,.0f}"),
+        ],
+    ),
     "An RDB file of hashes, read": listing("snapshots", [*TURNS, PEAK, FILE_SPEED]),
     "Copy from Redis 8.2 to Valkey 8.1": listing(
         "copying",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..encode.template import Template, check_creating
+from ..encode.template import Template, check_creating, replacing
 from ..load.commands import command_names
 from ..load.inquiry import deleting
 from ..load.mass_insert import mass_insert
@@ -230,8 +230,11 @@ def run(
             # When a load is resumed, the times to live of earlier rows began in earlier runs.
             since = None if checkpoint is not None and checkpoint.resumes else begun
             with reopen() as data, recorded(load_options.receipt, end):
+                verified = template_for(data, texts)
+                if verified is not None and load_options.replaces:
+                    verified = replacing(verified)
                 verify_source(
-                    data, template_for(data, texts), end, nulls=load_options.nulls, server=server,
+                    data, verified, end, nulls=load_options.nulls, server=server,
                     timeout=timeout, since=since, **mirrored(load_options, template, end.report),
                 )  # fmt: skip
 

@@ -169,7 +169,7 @@ mode = mode_option(
 )
 exists = mode_option(
     "--exists E",
-    "With `serialize`, for existing keys: `error`, `replace` (without asking) or `skip`.",
+    "Existing keys (`serialize`) or hashes (`merge`: only `replace`); `replace` does not ask.",
     type=click.Choice(["error", "replace", "skip"]),
     default="error",
 )

@@ -16,14 +16,14 @@ from typing import Any, TypeAlias
 from ..outcome.errors import EncodeError, TemplateError
 from ..outcome.messages import LINE_SHOWN, Hint, Message, shortened
 from ..outcome.tracebacks import public
-from ..resp.commands import ZADD_OPTIONS
+from ..resp.commands import ZADD_OPTIONS, commands_with
 from ..resp.values import pack
 from .fields import Absent, Field, Items, Pairs, Row
 from .plan import Plan
 
 __all__ = [
-    "Scripts", "Template", "TemplateLike", "as_template", "check_creating", "fixed_text",
-    "part_of_command",
+    "Scripts", "Template", "TemplateLike", "as_template", "check_creating", "check_replacing",
+    "fixed_text", "part_of_command", "replacing",
 ]  # fmt: skip
 
 # Texts of Lua scripts by their SHA1 in hexadecimal.
@@ -51,6 +51,8 @@ IN_LIST = re.compile(r' *(?:"([^"]*)"|([^,!]*?)) *(?=[,!]|$)')
 # The commands that create a value from its items.
 CREATING = ("HSET", "HMSET", "RPUSH", "LPUSH", "SADD", "ZADD")
 EXPIRING = ("EXPIRE", "PEXPIRE")
+# Commands of transactions, and commands that change their connection.
+NOT_REPLACING = commands_with("multi", "end", "watch", "connection", "client", "stream")
 
 Argument: TypeAlias = Sequence[bytes | Field]
 Command: TypeAlias = Sequence[Argument]
@@ -442,6 +444,40 @@ def check_creating(template: Template | None, *, file: bool = False) -> None:
         or [*map(_shape, template.commands[1][1])] != [*map(_shape, first[1])]
     ):
         raise _error(template, 1, f"{names[1]} must have the key of {names[0]}, and one number")
+
+
+def check_replacing(template: Template | None) -> None:
+    """Refuse a template without an HSET that can replace its hash.
+
+    Raises:
+        TemplateError: no command is HSET, two HSETs have the same key, or a command changes its
+            connection, such as MULTI.
+    """
+    if template is None:
+        raise TemplateError("exists='replace' needs a template with HSET", "", 0)
+    keys = []
+    for number, command in enumerate(template.commands):
+        name = _name(command)
+        if not name or name in NOT_REPLACING:
+            shown = name or "a command name that depends on the row"
+            raise _error(template, number, f"exists='replace' can't be used with {shown}")
+        if name == "HSET":
+            keys.append([*map(_shape, command[1])] if len(command) > 1 else [])
+            if keys[-1] in keys[:-1]:
+                why = "an HSET would replace what another has written"
+                raise _error(template, number, f"{why}; write all fields of a hash in one HSET")
+    if not keys:
+        raise _error(template, 0, "exists='replace' in mode 'merge' needs a template with HSET")
+
+
+def replacing(template: Template) -> Template:
+    """Return a template with a DEL before each HSET, to verify hashes that were replaced."""
+    commands: list[Command] = []
+    for command in template.commands:
+        if _name(command) == "HSET":
+            commands.append(((b"DEL",), command[1]))
+        commands.append(command)
+    return template._with(commands)
 
 
 def _name(command: Sequence[Argument]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..encode.payload.format import Format
 from ..encode.payload.serializer import Serializer
 from ..encode.row_key import RowKeys
-from ..encode.template import Template, check_creating
+from ..encode.template import Template, check_creating, check_replacing
 from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..outcome.messages import Hint, Message, message_of
 from ..outcome.report import counted, size_text
@@ -23,10 +23,10 @@ from ..resp.split import arguments
 from ..server.answers import Answers
 from ..server.cluster import Topology
 from ..server.options import ACKNOWLEDGED, Merge, Nulls, Options, Rate, Replicate, Serialize
-from ..server.preflight import RESTORE, Requirements
+from ..server.preflight import RESTORE, Requirements, commands_that_replace
 from ..server.settings import Server, ServerLike
 from ..server.threads import in_parallel
-from ..sources.chunks import serializer
+from ..sources.chunks import replacer, serializer
 from ..sources.source import Encoder, encoding, known_rows, released
 from .inquiry import Command, Inquiry, SlotShares, inquire, merged, slot_shares
 from .memory_estimate import Estimate, Model
@@ -170,6 +170,8 @@ def dry_run(
     replicate = isinstance(mode, Replicate)
     if serialize or replicate:
         check_creating(template, file=replicate)
+    if isinstance(mode, Merge) and mode.exists == "replace":
+        check_replacing(template)
     sample = take_sample(data, template, nulls=nulls, serialize=serialize is not None)
     where = Server(server, Requirements(nodes=True))
     parts: SlotShares | None = None
@@ -345,6 +347,9 @@ def _rejected(
     needs = Requirements.of(template, nodes=True)
     if isinstance(mode, Serialize):
         needs = replace(needs, commands=(*needs.commands, RESTORE))
+    replaces = isinstance(mode, Merge) and mode.exists == "replace"
+    if replaces:
+        needs = replace(needs, optional_commands=commands_that_replace, himport=True)
     try:
         if isinstance(mode, Replicate):
             check_target(server, timeout)
@@ -352,6 +357,8 @@ def _rejected(
             answers = Server(server, needs).ask(timeout)
             if isinstance(mode, Serialize):
                 serializer(mode, 1, answers)
+            if replaces:
+                replacer([], answers)
     except (CommandError, TransportError) as error:
         message: str = error.args[0]
         return message

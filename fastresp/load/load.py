@@ -21,7 +21,12 @@ from ..replies.locating import locating, place_of
 from ..resp.buffer import Chunk
 from ..server.forks import is_own, on_fork
 from ..server.options import FSYNC, SNAPSHOT, Merge, Options, Replicate, Serialize
-from ..server.preflight import RESTORE, Requirements, commands_over_any_keys
+from ..server.preflight import (
+    RESTORE,
+    Requirements,
+    commands_over_any_keys,
+    commands_that_replace,
+)
 from ..server.settings import as_server
 from ..sources.chunks import Chunks
 from ..sources.pushed import Pushed
@@ -268,7 +273,9 @@ class Load:
             import_source=options.import_source,
             indexes=template is not None,
         )
-        if isinstance(options.mode, Merge):
+        if options.replaces:
+            needs = replace(needs, optional_commands=commands_that_replace, himport=True)
+        elif isinstance(options.mode, Merge):
             needs = replace(needs, optional_commands=partial(commands_over_any_keys, template))
         elif isinstance(options.mode, Serialize):
             needs = replace(needs, encoding_limits=True, commands=(*needs.commands, RESTORE))
@@ -282,6 +289,7 @@ class Load:
             transactions=not names or "MULTI" in names,
             nudges=template is not None and names is not None and "MULTI" not in names,
             start=self.start,
+            field_sets=self.chunks.field_sets,
         )
 
     def _connect(self, transport: Transport) -> Steps[None]:

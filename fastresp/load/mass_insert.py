@@ -111,7 +111,8 @@ def mass_insert(
             ``"skip"`` omits the field-value pair, item or command; ``"empty"`` sends an empty
             string; ``"error"`` raises; ``"delete"`` is ``"auto"`` plus an HDEL of the omitted
             fields after the row's HSET: otherwise, they would keep the values of an earlier load.
-            To replace whole keys, use ``mode=Serialize(exists="replace")``.
+            To replace whole hashes, use ``mode=Merge(exists="replace")``; for any keys,
+            ``mode=Serialize(exists="replace")``.
         timeout: give up after this many seconds without progress; None to wait forever.
         progress: True for a progress bar on the terminal, or a callable that receives the live
             Report.
@@ -120,8 +121,9 @@ def mass_insert(
             as the text that ``pack`` returns for them, and all others are errors. Not called for
             None or for columns, which contain no Python objects.
         mode: ``"commands"`` sends the commands unchanged; ``"merge"`` or a ``Merge`` combines
-            adjacent commands; ``"serialize"`` or a ``Serialize`` creates whole keys with RESTORE;
-            ``"replicate"`` or a ``Replicate`` has an empty server load an RDB file as a replica.
+            adjacent commands, or replaces whole hashes; ``"serialize"`` or a ``Serialize`` creates
+            whole keys with RESTORE; ``"replicate"`` or a ``Replicate`` has an empty server load an
+            RDB file as a replica.
         retry: which commands to resend after a lost connection, if they are unanswered and so may
             have run: ``"never"``; ``"idempotent"``: only idempotent ones (SET, HSET, SADD, ZADD,
             DEL, but not RPUSH or INCR); ``"always"``. Commands that are not resent are in doubt,

@@ -9,8 +9,8 @@ import re
 from typing import NamedTuple
 
 __all__ = [
-    "COMMANDS", "FOR_ALL", "POSITIONS", "ZADD_OPTIONS", "Command", "Positions", "commands_with",
-    "properties_of",
+    "COMMANDS", "FOR_ALL", "POSITIONS", "REPLACE_SCRIPT", "ZADD_OPTIONS", "Command", "Positions",
+    "commands_with", "properties_of",
 ]  # fmt: skip
 
 # Each row: an effect, key positions and flags, then the names of commands.
@@ -121,6 +121,7 @@ script 3#2: EVAL EVALSHA FCALL
 multi 0: MULTI
 end 0: DISCARD EXEC
 watch 1..-1: WATCH
+connection 2: HIMPORT
 connection 0: ASKING AUTH READONLY READWRITE SELECT UNWATCH
 client 0: CLIENT
 wait 0: WAIT WAITAOF
@@ -145,6 +146,17 @@ FOR_ALL = {
     (b"FUNCTION", b"LOAD"), (b"FUNCTION", b"DELETE"), (b"FUNCTION", b"FLUSH"),
     (b"FUNCTION", b"RESTORE"),
 }  # fmt: skip
+
+# Replaces the hash KEYS[1] by the field-value pairs ARGV. The first HSET finds errors such as
+# WRONGTYPE or OOM before anything is deleted. Lua's unpack() returns less than 8,000 values.
+REPLACE_SCRIPT = b"""\
+local r = redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[2])
+if type(r) == 'table' and r.err then return r end
+redis.call('DEL', KEYS[1])
+for i = 1, #ARGV, 4000 do
+redis.call('HSET', KEYS[1], unpack(ARGV, i, math.min(i + 3999, #ARGV)))
+end
+return 1"""
 
 
 class Positions(NamedTuple):

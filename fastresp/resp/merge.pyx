@@ -1,18 +1,34 @@
 # cython: language_level=3, cdivision=True
-"""Merge adjacent commands of a chunk: ``RPUSH k a``, ``RPUSH k b`` becomes ``RPUSH k a b``."""
+"""Change the commands of a chunk into fewer, or into commands that replace whole hashes.
+
+Merging: ``RPUSH k a``, ``RPUSH k b`` becomes ``RPUSH k a b``.
+
+Replacing: ``HSET k f v`` becomes ``HIMPORT SET k fields v``, or a script that first deletes the
+hash. ``fields`` is a field set: field names that its connection has declared with HIMPORT PREPARE.
+Its name is a digest of the names, so it means the same on all connections and in all loads.
+"""
 
 cimport cython
-from cpython.array cimport clone
+from cpython.array cimport array, clone
+from libc.stdint cimport uint64_t
 from libc.string cimport memcmp, memcpy, memmove
 
-from .buffer cimport Chunk, digits, fill_header, put_copy, put_crlf, put_digits
-from .slots cimport key_slot
+from .buffer cimport (
+    Buffer, Chunk, Reference, digits, end_command, fill_header, make_room, put_copy, put_crlf,
+    put_digits, put_header, put_with_large, rollback,
+)
+from .grammar cimport known_length_end
+from .slots cimport end_of, key_slot
 from .mergeable cimport (
-    OPENS, PAIR, TIMED, ParsedCommand, LastName, MergeRule, names_of, next_word, read_command,
-    read_name,
+    OPENS, PAIR, TIMED, FieldSet, HashWrite, ParsedCommand, LastName, MergeRule, digest_of,
+    field_names, has_fields, names_of, next_word, put_values, read_command, read_hset, read_name,
 )
 
 import bisect
+from base64 import urlsafe_b64encode
+from hashlib import blake2b
+
+from .commands import REPLACE_SCRIPT
 
 cdef extern from "Python.h":
     void Py_SET_SIZE(object, Py_ssize_t) noexcept
@@ -20,6 +36,18 @@ cdef extern from "Python.h":
 cdef enum:
     # The most arguments of a command. Source: processMultibulkBuffer() in networking.c.
     MAX_WORDS = 1048576
+    # The most field sets of a load; the script writes rows with other fields.
+    MAX_SETS = 64
+    # The most bytes of the names of a field set.
+    MAX_NAMES_BYTES = 1 << 16
+    # Room for a chunk, which usually shrinks.
+    START_BYTES = (1 << 19) + (1 << 17)
+    # More than the bytes that a command gains, besides the script.
+    ROOM = 128
+
+cdef bytes CALLS = b"$4\r\nEVAL\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (
+    len(REPLACE_SCRIPT), REPLACE_SCRIPT
+)
 
 
 cdef inline void shift(
@@ -343,3 +371,156 @@ cdef class Merger:
                 large += 1
             at = chunk.ends.data.as_longlongs[i] - before
         return 0
+
+
+def bulk_string(bytes text not None):
+    return b"$%d\r\n%b\r\n" % (len(text), text)
+
+
+cdef list words_of(bytes command):
+    """Return the arguments of a command."""
+    cdef const char *p
+    cdef const char *text
+    cdef long long words, size
+    cdef list found = []
+    p = known_length_end(<const char *>command + 1, &words)
+    for _ in range(words):
+        text = next_word(&p, &size)
+        found.append(text[:size])
+    return found
+
+
+cdef class ReplacedChunk(Chunk):
+    """A chunk in which each HSET replaces its hash."""
+
+    cdef dict fields                    # the field names of each field set, by its name
+
+    def command(self, at, part):
+        """Return the original command, so that rejects load into any server."""
+        cdef bytes data = Chunk.command(self, at, part)
+        cdef list words = words_of(data)
+        if words[:2] == [b"EVAL", REPLACE_SCRIPT]:
+            words = [b"HSET", *words[3:]]
+        elif words[0] == b"HIMPORT":
+            pairs = zip(self.fields[words[3]], words[4:], strict=True)
+            words = [b"HSET", words[2], *[word for pair in pairs for word in pair]]
+        else:
+            return data
+        return b"*%d\r\n%b" % (len(words), b"".join(map(bulk_string, words)))
+
+
+cdef class Replacer:
+    """Makes each HSET replace its hash and the time to live.
+
+    Args:
+        declarations: receives the HIMPORT PREPARE of each field set, before the first chunk that
+            uses it is returned; None for a server without HIMPORT.
+    """
+
+    cdef Buffer out
+    cdef list declarations
+    cdef dict fields
+    cdef list kept                      # owners of the memory to which the field sets refer
+    cdef FieldSet[MAX_SETS] sets
+    cdef int count
+    cdef int last                       # index of the field set used last
+
+    def __cinit__(self, list declarations=None):
+        self.declarations = declarations
+        self.out = Buffer(START_BYTES)
+        self.fields, self.kept = {}, []
+
+    def merge(self, Chunk chunk not None):
+        """Return a chunk with the same commands, in which each HSET replaces its hash."""
+        with cython.critical_section(self):
+            return self.replaced(chunk)
+
+    cdef Chunk replaced(self, Chunk chunk):
+        cdef ReplacedChunk made = ReplacedChunk()
+        cdef const Reference *large = chunk.references
+        cdef const Reference *own
+        cdef const char *start = chunk.data
+        cdef const char *end
+        cdef Py_ssize_t i, extra = 0
+        rollback(self.out, 0)           # drop remains of a call that ran out of memory
+        for i in range(len(chunk.ends)):
+            own = large
+            end = end_of(chunk, i, &large, &extra)
+            self.put(chunk, start, end, own, large)
+            end_command(self.out, chunk.rows.data.as_longlongs[i])
+            start = end
+        self.out.take_as(made)
+        made.fields = self.fields
+        made.first_command, made.lane = chunk.first_command, chunk.lane
+        made.places, made.done = chunk.places, chunk.done
+        made.rows_before = chunk.rows_before
+        return made
+
+    cdef int put(
+        self, Chunk chunk, const char *start, const char *end, const Reference *first,
+        const Reference *stop,
+    ) except -1:
+        """Append a command; ``first`` and ``stop`` are the range of its large arguments."""
+        cdef HashWrite h
+        cdef char *p
+        cdef const FieldSet *s = NULL
+        if not read_hset(&h, start, end):
+            return put_with_large(self.out, chunk.data, start, end, first, stop)
+        if first == stop and self.declarations is not None:
+            p = make_room(self.out, (end - start) + ROOM)
+            s = self.field_set(&h)
+        if s is NULL:
+            p = make_room(self.out, len(CALLS) + ROOM)
+            p = put_header(p, c'*', 4 + 2 * h.count)
+            self.out.out.p = put_copy(p, CALLS, len(CALLS))
+            return put_with_large(self.out, chunk.data, h.key, end, first, stop)
+        p = put_copy(p, s.head, s.head_size)
+        p = put_copy(p, h.key, h.pairs - h.key)
+        p = put_copy(p, s.name, s.name_size)
+        self.out.out.p = put_values(&h, s, p)
+        return 0
+
+    cdef const FieldSet *field_set(self, HashWrite *h) except? NULL:
+        """Return the field set of an HSET; NULL if HIMPORT can't write these fields."""
+        cdef FieldSet *s = &self.sets[self.last]
+        cdef uint64_t digest
+        cdef int i
+        if self.count == 0 or not has_fields(h, s):
+            digest = digest_of(h)
+            for i in range(self.count):
+                s = &self.sets[i]
+                if s.digest == digest and has_fields(h, s):
+                    break
+            else:
+                if self.count == MAX_SETS:
+                    return NULL
+                i = self.add(h, digest)
+                s = &self.sets[i]
+            self.last = i
+        return NULL if s.scripted else s
+
+    cdef int add(self, const HashWrite *h, uint64_t digest) except -1:
+        """Add a field set with the fields of an HSET, and return its index."""
+        cdef FieldSet *s = &self.sets[self.count]
+        cdef list names = field_names(h)
+        cdef list bulks = [bulk_string(each) for each in names]
+        cdef bytes joined = b"".join(bulks)
+        cdef array sizes = array("q", map(len, bulks))
+        cdef bytes title = urlsafe_b64encode(blake2b(joined, digest_size=6).digest())
+        cdef bytes name = bulk_string(title)
+        cdef bytes head = b"*%d\r\n$7\r\nHIMPORT\r\n$3\r\nSET\r\n" % (4 + len(names))
+        s.names, s.sizes, s.count, s.digest = joined, sizes.data.as_longlongs, len(names), digest
+        s.head, s.head_size = head, len(head)
+        s.name, s.name_size = name, len(name)
+        # HIMPORT PREPARE refuses repeated names.
+        s.scripted = (
+            len(set(names)) < len(names) or len(joined) > MAX_NAMES_BYTES or title in self.fields
+        )
+        if not s.scripted:
+            self.fields[title] = tuple(names)
+            self.declarations.append(
+                b"*%d\r\n$7\r\nHIMPORT\r\n$7\r\nPREPARE\r\n%b%b" % (3 + len(names), name, joined)
+            )
+        self.kept.append((joined, sizes, head, name))
+        self.count += 1
+        return self.count - 1

@@ -1,3 +1,5 @@
+from libc.stdint cimport uint64_t
+
 from .grammar cimport known_length_end
 
 cdef enum:
@@ -53,6 +55,27 @@ cdef struct LastName:
     const MergeRule *rule
 
 
+# The field names of a HIMPORT SET. Each name is a bulk string.
+cdef struct FieldSet:
+    const char *names
+    const long long *sizes
+    Py_ssize_t count
+    uint64_t digest
+    const char *head                    # the command up to the key
+    Py_ssize_t head_size
+    const char *name                    # the name of the field set, as a bulk string
+    Py_ssize_t name_size
+    bint scripted                       # whether HIMPORT can't write these fields
+
+
+# A parsed HSET.
+cdef struct HashWrite:
+    const char *key
+    const char *pairs
+    const char *end
+    Py_ssize_t count                    # number of field-value pairs
+
+
 cdef inline const char *next_word(const char **p, long long *size) noexcept nogil:
     """Return the bytes of the argument at p, and move p past the argument."""
     cdef const char *text = known_length_end(p[0] + 1, size)
@@ -67,3 +90,8 @@ cdef void read_command(
 ) noexcept nogil
 cdef bint is_word(const char *text, long long size, const char *capitals) noexcept nogil
 cdef bint is_score(const char *p, const char *end) noexcept nogil
+cdef bint read_hset(HashWrite *h, const char *start, const char *end) noexcept nogil
+cdef bint has_fields(HashWrite *h, const FieldSet *s) noexcept nogil
+cdef char *put_values(const HashWrite *h, const FieldSet *s, char *p) noexcept nogil
+cdef uint64_t digest_of(HashWrite *h) noexcept nogil
+cdef list field_names(const HashWrite *h)

@@ -8,8 +8,10 @@ A command is merged only if a server runs it as a whole or not at all, and if no
 cause an error. So an error reply to a merged command is what each original command would have got.
 """
 
+from libc.stdint cimport uint64_t
 from libc.string cimport memcmp, memcpy
 
+from .buffer cimport put_copy
 from .grammar cimport digits_end
 
 # The servers check the type of the key and everything that could be refused before they change
@@ -36,6 +38,10 @@ cdef MergeRule[RULES_SIZE] RULES = [
     MergeRule(b"EXEC", 4, 1, 1, CLOSES, NULL, 16),
     MergeRule(b"DISCARD", 7, 1, 1, CLOSES, NULL, 17),
 ]
+
+
+# An odd multiplier for digests of field names; any would do.
+cdef uint64_t PRIME = 0x9E3779B97F4A7C15
 
 
 cdef frozenset names_of(int number):
@@ -284,3 +290,83 @@ cdef void read_command(
         read_options_of_set(c)
     elif c.rule.check > TIMED and not are_fit(c):
         c.rule = NULL
+
+
+cdef bint read_hset(HashWrite *h, const char *start, const char *end) noexcept nogil:
+    """Parse an HSET; return False for any other command, or without field-value pairs."""
+    cdef long long words, size
+    cdef const char *p = known_length_end(start + 1, &words)
+    cdef const char *text = next_word(&p, &size)
+    if words < 4 or words % 2 or size != 4 or not is_word(text, 4, b"HSET"):
+        return False
+    h.key = p
+    h.end = end
+    h.count = (words - 2) // 2
+    return True
+
+
+cdef bint has_fields(HashWrite *h, const FieldSet *s) noexcept nogil:
+    """Return whether an HSET without large arguments writes the fields of a field set."""
+    cdef const char *p = h.key
+    cdef const char *name = s.names
+    cdef long long size
+    cdef Py_ssize_t i
+    next_word(&p, &size)
+    h.pairs = p
+    if h.count != s.count:
+        return False
+    for i in range(s.count):
+        if h.end - p < s.sizes[i] or memcmp(p, name, s.sizes[i]) != 0:
+            return False
+        p += s.sizes[i]
+        name += s.sizes[i]
+        next_word(&p, &size)
+    return True
+
+
+cdef char *put_values(const HashWrite *h, const FieldSet *s, char *p) noexcept nogil:
+    """Write the values of an HSET that has the fields of a field set."""
+    cdef const char *value = h.pairs
+    cdef const char *after
+    cdef long long size
+    cdef Py_ssize_t i
+    for i in range(s.count):
+        value += s.sizes[i]
+        after = value
+        next_word(&after, &size)
+        p = put_copy(p, value, after - value)
+        value = after
+    return p
+
+
+cdef uint64_t digest_of(HashWrite *h) noexcept nogil:
+    """Return a hash value of the field names, and find where the pairs begin."""
+    cdef const char *p = h.key
+    cdef const char *text
+    cdef long long size
+    cdef uint64_t digest = h.count, part
+    cdef Py_ssize_t at
+    next_word(&p, &size)
+    h.pairs = p
+    for _ in range(h.count):
+        text = next_word(&p, &size)
+        for at in range(0, size, 8):
+            part = 0
+            memcpy(&part, text + at, min(size - at, 8))
+            digest = (digest ^ part) * PRIME
+            digest ^= digest >> 29
+        digest = (digest ^ <uint64_t>size) * PRIME
+        next_word(&p, &size)
+    return digest
+
+
+cdef list field_names(const HashWrite *h):
+    cdef const char *p = h.pairs
+    cdef const char *text
+    cdef long long size
+    cdef list names = []
+    for _ in range(h.count):
+        text = next_word(&p, &size)
+        names.append(text[:size])
+        next_word(&p, &size)
+    return names

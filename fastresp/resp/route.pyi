@@ -5,7 +5,7 @@ from typing_extensions import disjoint_base
 from ..outcome.errors import EncodeError
 from .buffer import Chunk
 from .commands import FOR_ALL as FOR_ALL
-from .merge import Merger
+from .merge import Merger, Replacer
 from .slots import Rules
 
 @disjoint_base
@@ -19,7 +19,7 @@ class Router:
         lanes: int,
         max_bytes: int,
         full_bytes: int,
-        merger: Callable[[], Merger] | None = ...,
+        merger: Callable[[], Merger | Replacer] | None = ...,
         *,
         of_slots: Sequence[int] | None = ...,
         keyless: int = ...,

@@ -4,7 +4,7 @@ from typing import Self
 from typing_extensions import disjoint_base
 
 from .buffer import Chunk
-from .merge import Merger
+from .merge import Merger, Replacer
 from .slots import Rules
 
 @disjoint_base
@@ -55,7 +55,7 @@ class Gatherer:
         rows: array[int],
         *,
         rules: Rules | None = ...,
-        merger: Merger | None = ...,
+        merger: Merger | Replacer | None = ...,
         start_row: int = ...,
     ) -> Self: ...
     @property

@@ -60,6 +60,8 @@ class Answers:
     indexes: tuple[bytes, ...] = ()
     # The Processes that answered over the first connections; None if not requested.
     processes: Any = None
+    # Whether the server has HIMPORT, if requested.
+    himport: bool = False
     # Whether the server evicts keys when it reaches maxmemory.
     evicts: bool = False
     # The ID of the server's process; empty if unknown.
@@ -152,6 +154,11 @@ def ask(
         if "COMMAND" not in without:
             with _closing_at("COMMAND"), suppress(redis.ResponseError):
                 positions = positions_of(call(connection, "COMMAND"))
+    himport = False
+    if requirements.himport and "COMMAND" not in without:
+        with _closing_at("COMMAND"), suppress(redis.ResponseError):
+            found = call(connection, "COMMAND", "INFO", "HIMPORT")
+            himport = isinstance(found, list) and any(found)
     names: list[bytes] | None = None
     searches = SEARCH in info.get("modules", "").split()
     if requirements.indexes and searches:
@@ -174,6 +181,7 @@ def ask(
         port=getattr(connection, "port", None),
         searches=searches,
         indexes=tuple(names or ()),
+        himport=himport,
         evicts=info.get("maxmemory", "0") != "0"
         and info.get("maxmemory_policy", "noeviction") != "noeviction",
         run_id=info.get("run_id", ""),

@@ -41,6 +41,7 @@ COMMAND_BYTES = 50
 # server has threads gain nothing.
 MAX_CONNECTIONS = 64
 EXISTS = ("error", "replace", "skip")
+MERGE_EXISTS = ("update", "replace")
 RETRIES = (None, "never", "idempotent", "always")
 TRANSPORTS = ("auto", "redis-cli", "socket")
 ACKNOWLEDGED, FSYNC, SNAPSHOT = DURABILITIES = ("acknowledged", "fsync", "snapshot")
@@ -145,6 +146,10 @@ class Merge:
     Commands are merged only if that changes neither the data nor the report.
 
     Attributes:
+        exists: what HSET does with a hash that exists: ``"update"`` sets the row's fields and keeps
+            all others; ``"replace"`` replaces the hash, so that it has the row's fields only and no
+            time to live. Values of other types are kept, and their rows fail with WRONGTYPE. The
+            commands are then not merged: HSET becomes HIMPORT SET (Redis 8.10) or a script.
         items: maximum items (elements, members, field-value pairs, keys) of a merged command; None
             for 1,000. With a rate limit, at most the number of commands allowed in 10 ms.
         bytes: maximum bytes of a merged command; None for 65,536. Other clients wait while the
@@ -156,9 +161,11 @@ class Merge:
 
     items: int | None = None
     bytes: int | None = None
+    exists: Literal["update", "replace"] = "update"
 
     def __post_init__(self) -> None:
         _check_counts(merge_items=self.items, merge_bytes=self.bytes)
+        _check("exists", self.exists, self.exists in MERGE_EXISTS, "'update' or 'replace'")
 
 
 @dataclass(frozen=True)
@@ -368,7 +375,7 @@ def grouped(given: Mapping[str, Any]) -> dict[str, Any]:
         unset = (None, False) if kind == "Checkpoint" else (None,)
         if any(value is each for each in unset) or (name, value) == ("exists", "error"):
             continue
-        if not isinstance(found.get(option), CLASSES[kind]):
+        if not hasattr(found.get(option), argument):
             if option == "checkpoint":
                 raise ValueError(Message(Hint(name), " needs ", Hint(option, ...)))
             raise ValueError(Message(Hint(name), " is for ", Hint(option, kind.lower())))
@@ -466,6 +473,9 @@ class Options:
             self._check_replicate()
         if self.checkpoint is not None:
             self._check_checkpoint()
+        if self.nulls == "delete" and self.replaces:
+            words = " replaces whole hashes; leave out "
+            raise ValueError(Message(f"exists='replace'{words}", Hint("nulls", "delete")))
         if self.nulls == "delete" and isinstance(self.mode, Serialize):
             whole = Message(Hint("mode", "serialize"), " makes whole keys; use ")
             how = Message(Hint("exists", "replace"), " instead of ", Hint("nulls", "delete"))
@@ -522,6 +532,8 @@ class Options:
             return "mark its connection as an import source"
         if self.index_backlog is not None:
             return "pause for an index"
+        if self.replaces:
+            return "wait for the reply to HIMPORT PREPARE"
         return "tell which key an error belongs to" if isinstance(self.mode, Serialize) else ""
 
     @cached_property
@@ -533,6 +545,11 @@ class Options:
     def confirms(self) -> bool:
         """Whether each connection sends commands that confirm earlier commands."""
         return self.durable not in (ACKNOWLEDGED, SNAPSHOT)
+
+    @property
+    def replaces(self) -> bool:
+        """Whether HSET replaces its hash, instead of updating it."""
+        return isinstance(self.mode, Merge) and self.mode.exists == "replace"
 
     @property
     def skips_existing(self) -> bool:

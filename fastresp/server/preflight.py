@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import redis
 
 from ..encode.fields import Field, Items, Pairs
-from ..resp.commands import commands_with
+from ..resp.commands import REPLACE_SCRIPT, commands_with
 
 if TYPE_CHECKING:
     from ..encode.template import Scripts, Template
 
 __all__ = [
     "NOTHING", "Requirements", "OF_A_CONNECTION", "RESTORE", "Rejection", "SampleCommand",
-    "commands_over_any_keys", "sample_commands", "preflight", "commands_without_items",
+    "commands_over_any_keys", "commands_that_replace", "sample_commands", "preflight",
+    "commands_without_items",
 ]  # fmt: skip
 
 # Commands that change the state of the connection, and so the meaning of later commands.
@@ -67,6 +68,7 @@ class Requirements:
             proxies lack ECHO.
         import_source: whether our commands must see expired keys.
         indexes: whether to list the search indexes.
+        himport: whether to ask if the server has HIMPORT.
     """
 
     commands: tuple[SampleCommand, ...] = ()
@@ -82,6 +84,7 @@ class Requirements:
     echo: bool = False
     import_source: bool = False
     indexes: bool = False
+    himport: bool = False
 
     @classmethod
     def of(cls, template: Template | None, **needs: Any) -> Self:
@@ -169,6 +172,15 @@ def commands_over_any_keys(template: Template | None, cluster: bool) -> list[tup
     return [command for name in optional if name in used for command in optional[name]]
 
 
+def commands_that_replace(cluster: bool) -> list[tuple[bytes, ...]]:
+    """Return the commands with which hashes are replaced, to find out whether they are accepted."""
+    return [
+        (b"HIMPORT", b"SET", VALUE, VALUE, VALUE),
+        (b"EVAL", REPLACE_SCRIPT, b"1", VALUE, VALUE, VALUE),
+        (b"DEL", VALUE),
+    ]
+
+
 def preflight(
     connection: Any, commands: Sequence[SampleCommand], optional: list[tuple[bytes, ...]]
 ) -> tuple[Rejection | None, frozenset[str]]:
@@ -194,9 +206,13 @@ def preflight(
 
 
 def _is_refusal(error: Exception | None) -> bool:
-    """Return whether an optional command was refused; a redirect is not a refusal."""
-    redirections = (redis.exceptions.MovedError, redis.exceptions.AskError)
-    return error is not None and not isinstance(error, redirections)
+    """Return whether an optional command was refused.
+
+    A redirect is not a refusal, nor is OOM: servers check the command and permissions before.
+    """
+    others = redis.exceptions
+    accepted = (others.MovedError, others.AskError, others.OutOfMemoryError)
+    return error is not None and not isinstance(error, accepted)
 
 
 def _reply(connection: Any) -> Exception | None:

@@ -13,15 +13,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from functools import partial
 from itertools import chain, tee
 from operator import call, itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..encode.row_key import RowKeys
-from ..encode.template import Template, check_creating
+from ..encode.template import Template, check_creating, check_replacing
 from ..encode.writer import CHUNK_BYTES, CHUNK_SECONDS
 from ..outcome.errors import TransportError
+from ..outcome.messages import Hint, Message
 from ..resp.buffer import Chunk
 from ..resp.commands import commands_with
-from ..resp.merge import Merger
+from ..resp.merge import Merger, Replacer
 from ..resp.route import Router
 from ..resp.slots import Rules
 from ..resp.transactions import Batcher, Gatherer
@@ -56,6 +57,8 @@ GATHERED_S = 1.0
 # With a rate limit, a merged command has at most the commands that the limit allows in this many
 # seconds, because a merged command is sent as a whole.
 LIMITED_S = 0.01
+# Returns what merges or replaces the commands of a lane.
+Make: TypeAlias = Callable[[], Merger | Replacer]
 # Commands with several keys, used only after asking the server: it may lack MSETEX, and the user
 # may lack permission.
 OVER_ANY_KEYS = commands_with("many")
@@ -67,6 +70,8 @@ class Chunks:
     Attributes:
         writer: the encoder, once the source is open.
         start_row: the first row of the source to load.
+        field_sets: the HIMPORT PREPARE commands of the chunks so far; None if HSETs do not replace
+            their hashes.
         in_order: whether replies are wanted in the order of the source. If so, no command
             waits for its chunk to fill while later commands are sent to other nodes.
 
@@ -83,13 +88,17 @@ class Chunks:
         self.options = options
         if isinstance(options.mode, Serialize | Replicate):
             check_creating(template, file=isinstance(options.mode, Replicate))
+        self.field_sets: list[bytes] | None = None
+        if options.replaces:
+            check_replacing(template)
+            self.field_sets = []
         self._blocks = (
             hasattr(data, "__arrow_c_stream__")
             or hasattr(data, "__arrow_c_array__")
             or isinstance(data, RespFile | Entries)
         )
         self._source: Any = None
-        self._merger: Merger | None = None
+        self._merger: Merger | Replacer | None = None
         self._router: Router | None = None
         self._serializer: Serializer | None = None
         self._splitter: LaneSplitter | None = None
@@ -257,8 +266,14 @@ class Chunks:
         mode, count = self.options.mode, self.options.connections
         topology = None if answers is None else answers.topology
         several = topology is not None or count > 1
-        make = None
-        if isinstance(mode, Merge):
+        make: Make | None = None
+        if self.field_sets is not None:
+            replacing = replacer(self.field_sets, answers)
+
+            def make() -> Replacer:
+                return replacing
+
+        elif isinstance(mode, Merge):
             make = partial(merger, mode, self.options.rate, answers, self._max_merged)
         if isinstance(mode, Serialize):
             self._serializer = serializer(mode, count, answers)
@@ -281,7 +296,7 @@ class Chunks:
         elif make is not None:
             self._merger = make()
 
-    def _new_router(self, answers: Answers | None, make: Callable[[], Merger] | None) -> Router:
+    def _new_router(self, answers: Answers | None, make: Make | None) -> Router:
         """Return a router to the load's connections; in a cluster, to each node's connections.
 
         Each connection is a lane. If ``in_order``, the router has an additional lane for commands
@@ -404,6 +419,24 @@ def merger(mode: Merge, rate: Rate | None, answers: Answers | None, max_items: i
     by_slot = answers is not None and answers.cluster
     size = mode.bytes or MERGE_BYTES
     return Merger(min(items, max_items), min(size, MAX_MERGED), lacking, by_slot=by_slot)
+
+
+def replacer(field_sets: list[bytes], answers: Answers | None) -> Replacer:
+    """Return a Replacer for the server.
+
+    Raises:
+        TransportError: the server can't replace hashes, or the user lacks the permission.
+    """
+    if answers is None:
+        return Replacer()
+    if answers.himport and "HIMPORT" not in answers.refused:
+        return Replacer(field_sets)
+    lacking = [name for name in ("EVAL", "DEL") if name in answers.refused]
+    if lacking:
+        words = f"the server can't replace hashes: no HIMPORT, and no {' or '.join(lacking)}; use "
+        instead = (Hint("mode", "serialize"), " with ", Hint("exists", "replace"))
+        raise TransportError(Message(words, *instead))
+    return Replacer()
 
 
 def serializer(mode: Serialize, connections: int, answers: Answers | None) -> Serializer:

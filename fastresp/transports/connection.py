@@ -285,7 +285,7 @@ class Connection:
         idle = "" if self.window.in_doubt else idle_cause(self._pause)
         self.detach()
         if isinstance(cause, NotRun | NotMarked):
-            return TransportError(str(cause), report)
+            return TransportError(cause.args[0], report)
         if isinstance(cause, ProtocolError):
             message = (
                 f"the server at {self.server} sent invalid replies: {cause} (check that this is "

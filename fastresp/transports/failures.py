@@ -59,7 +59,7 @@ def may_pass(message: bytes) -> bool:
 
 
 class NotRun(Exception):
-    """The server refused a transaction, and ran none of its commands."""
+    """The server refused a command or a transaction, and ran none of it; a retry won't help."""
 
 
 class TakenOver(NotRun):

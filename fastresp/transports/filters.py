@@ -1,23 +1,25 @@
-"""Filters of a window: forgotten scripts, durability, bytes in flight, errors that end a load."""
+"""Filters of a window: scripts, field sets, durability, bytes in flight, errors that end a load."""
 
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..outcome.messages import Hint, Message
 from ..outcome.report import counted
 from ..resp.split import arguments
 from ..resp.transactions import BatchedChunk
 from ..resp.values import pack
-from .failures import TAKEN_OVER, NotMarked, NotRun, TakenOver, remedy_for
+from .failures import TAKEN_OVER, NotMarked, NotRun, TakenOver, may_pass, remedy_for
 from .ledger import REFUSED
 from .resend import PendingCommand, Request, Resending, Resent
-from .sending import Sending
+from .sending import Position, Sending
 from .window import Counts, Error, Filter, Window
 
 __all__ = [
-    "Confirmation", "Durability", "IdempotentFilter", "NudgeFilter", "PipelineFilter",
-    "ScriptFilter", "TransactionFilter", "confirmation_of",
+    "Confirmation", "Durability", "FieldSetFilter", "IdempotentFilter", "NudgeFilter",
+    "PipelineFilter", "ScriptFilter", "TransactionFilter", "confirmation_of",
 ]  # fmt: skip
 
 # Maximum bytes to resend in one chunk.
@@ -25,6 +27,8 @@ RESENT_BYTES = 1 << 19
 # The seconds of silence after which the first, second and third PING is sent.
 NUDGES_S = (0.2, 1.0, 5.0)
 NUDGE = Request(pack("PING"))
+# Error of HIMPORT SET on a connection without its field set, for example behind a proxy.
+NO_FIELD_SET = b"ERR no such fieldset"
 FAILED = b"ERR wrong number of arguments for '%s' command"
 
 
@@ -81,6 +85,67 @@ class ScriptFilter(Filter):
             ]
             places = [command.place for command in commands[: len(found)]]
             window.resend(Resent(requests, window.last), window.pending, places)
+
+
+class Declarations(Resent):
+    """HIMPORT PREPARE commands."""
+
+
+class FieldSetFilter(Filter):
+    """Declares field sets before the commands that need them, and waits for the replies.
+
+    Field sets belong to a connection, so each new connection declares all of them. If a command
+    were sent before its declaration succeeded, it could write the fields of an earlier declaration.
+    A connection that has forgotten a field set is replaced, and its commands are resent in order.
+
+    Args:
+        field_sets: the HIMPORT PREPARE commands of the load so far.
+    """
+
+    def __init__(self, field_sets: Sequence[bytes]) -> None:
+        self._field_sets = field_sets
+        self._declared = self._received = 0
+        # The index of the first reply not to acknowledge, because the connection is given up.
+        self._end: int | None = None
+
+    def adding(self, window: Window, start: Position | None) -> None:
+        missing = self._field_sets[self._declared :]
+        if missing:
+            requests = [Request(each) for each in missing]
+            window.add_own(Declarations(requests, window.last, start))
+            # If an interruption precedes this, they are declared again, which changes nothing.
+            self._declared += len(missing)
+
+    def gate(self, window: Window) -> int | None:
+        for held in window.held:
+            if isinstance(held, Declarations) and held.end_reply > self._received:
+                return held.end_reply
+        return None
+
+    def filter_error(self, window: Window, error: Error) -> Error | None:
+        index, message, _ = error
+        if self._end is None:
+            self.fault = self._fault(window, index, message)
+            if self.fault is not None:
+                self._end = index
+        return error if self._end is None or index < self._end else None
+
+    def _fault(self, window: Window, index: int, message: bytes) -> Exception | None:
+        """Return why an error reply ends the connection; None if it doesn't."""
+        text = message.decode(errors="replace")
+        if isinstance(window.locate(index)[0], Declarations):
+            if may_pass(message):
+                return OSError(f"it refused HIMPORT PREPARE: {text}")
+            words = f"{_where(window)} refused HIMPORT PREPARE: {text} (use "
+            instead = (Hint("mode", "serialize"), " with ", Hint("exists", "replace"), ")")
+            return NotRun(Message(words, *instead))
+        if message.startswith(NO_FIELD_SET):
+            return OSError(f"it forgot what HIMPORT PREPARE declared: {text}")
+        return None
+
+    def may_acknowledge(self, window: Window, received: int) -> int:
+        self._received = received
+        return received if self._end is None else min(received, self._end)
 
 
 class Confirmation(NamedTuple):

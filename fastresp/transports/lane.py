@@ -11,6 +11,7 @@ from ..resp.scan import ReplyScanner
 from .connection import Connection
 from .filters import (
     Durability,
+    FieldSetFilter,
     IdempotentFilter,
     NudgeFilter,
     PipelineFilter,
@@ -22,6 +23,8 @@ from .retry import RetryFilter
 from .window import Filter, Window
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..outcome.report import Report
     from ..server.options import Options
     from ..server.settings import Server
@@ -44,6 +47,7 @@ class LaneOwner(Protocol):
     pace: Pace | None
     ledger: Ledger | None
     resending: Resending | None
+    field_sets: Sequence[bytes] | None
     batched: bool
     resumable: bool
     nudges: bool
@@ -102,6 +106,7 @@ class Lane(Connection):
         self._durability = confirmation and Durability(confirmation)
         self.retry = None if ledger is None else RetryFilter(ledger, number, server.redirect)
         filters: list[Filter | None] = [
+            None if load.field_sets is None else FieldSetFilter(load.field_sets),
             TransactionFilter() if load.batched else None,
             self._durability,
             self.retry,

@@ -56,6 +56,8 @@ class Lanes:
         resending: resends commands after NOSCRIPT; None if the template has no script.
         start: where a load with a checkpoint starts; None if the load has no checkpoint.
         nudges: whether a silent server gets a PING; see NudgeFilter.
+        field_sets: the HIMPORT PREPARE commands that each connection needs so far; the list grows
+            before the chunk that needs a new one is added. None if the load never uses HIMPORT.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Lanes:
         options: Options,
         resending: Resending | None = None,
         start: ResumePoint | None = None,
+        field_sets: Sequence[bytes] | None = None,
         *,
         nudges: bool = False,
     ) -> None:
@@ -75,6 +78,7 @@ class Lanes:
         self.live_report = Report("socket")
         self._options = options
         self.resending = resending
+        self.field_sets = field_sets
         # Whether commands are sent in transactions that set a marker.
         self.batched = start is not None and start.batched
         self.resumable = start is not None  # whether a lost connection ends the load

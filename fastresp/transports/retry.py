@@ -144,6 +144,7 @@ class RetryFilter(Filter):
         """Move units, given with their keys, from the ledger to the window."""
         for portion in portions(units):
             keys, again = zip(*portion, strict=True)
+            window.prepare(start)
             held = Resent.of_units(again, window.last, start)
             window.resend(held, self._ledger.entries, keys)
 

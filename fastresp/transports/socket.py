@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -49,6 +49,7 @@ class SocketTransport(Transport):
         transactions: whether the commands may contain MULTI and EXEC.
         nudges: whether a silent server gets a PING, which must not be in a transaction of the user.
         start: where a load with a checkpoint starts; None if the load has no checkpoint.
+        field_sets: as for Lanes.
         in_event_loop: whether an event loop runs the transport.
     """
 
@@ -62,6 +63,7 @@ class SocketTransport(Transport):
         transactions: bool = False,
         nudges: bool = False,
         start: ResumePoint | None = None,
+        field_sets: Sequence[bytes] | None = None,
         in_event_loop: bool = False,
     ) -> None:
         super().__init__(server or options.server)
@@ -71,7 +73,9 @@ class SocketTransport(Transport):
         self.numbers: list[int] = []  # the CLIENT ID of each lane's connection, for a checkpoint
         self.options = options
         policy = policy or ErrorPolicy("collect")
-        self.lanes: Lanes = Lanes(self.server, policy, options, resending, start, nudges=nudges)
+        self.lanes: Lanes = Lanes(
+            self.server, policy, options, resending, start, field_sets, nudges=nudges
+        )
 
     @property
     def report(self) -> Report:

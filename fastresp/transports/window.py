@@ -108,6 +108,9 @@ class Filter:
         """Return the window's counts, after this filter has corrected them."""
         return counts
 
+    def adding(self, window: Window, start: Position | None) -> None:
+        """Add fastresp's own commands, if needed, before a new chunk that begins at ``start``."""
+
     def added(self, window: Window) -> None:
         """Add fastresp's own commands, if needed, after a new chunk."""
 
@@ -324,6 +327,7 @@ class Window:
 
     def add(self, chunk: Chunk, start: Position | None = None) -> None:
         """Add a chunk; ``start`` as for Sending."""
+        self.prepare(start)
         self._held.append(Sending(chunk, self.last, start))
         self._added()
 
@@ -342,6 +346,11 @@ class Window:
         nothing: Iterable[Any] = filter(not_, map(waiting.pop, keys))
         self._held.extend(chain((held,), nothing))
         self._added()
+
+    def prepare(self, start: Position | None) -> None:
+        """Add what must precede the next chunk, which begins at ``start``."""
+        for each in self.filters:
+            each.adding(self, start)
 
     def _added(self) -> None:
         for each in self.filters:

@@ -389,7 +389,7 @@ def test_bad_options(options: dict[str, Any], words: str) -> None:
         ({"merge_items": 10}, "merge_items is for mode='merge'"),
         ({"merge_bytes": "error"}, "merge_bytes is for mode='merge'"),
         ({"exists": "skip"}, "exists is for mode='serialize'"),
-        ({"mode": "merge", "exists": "skip"}, "exists is for mode='serialize'"),
+        ({"mode": "merge", "exists": "skip"}, "exists must be 'update' or 'replace', not"),
     ],
 )
 def test_bad_flat_options(options: dict[str, Any], words: str) -> None:

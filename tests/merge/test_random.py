@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 import redis
+from himport_server import HimportServer, need_yodb, running_yodb
 from server_programs import need
-from twice import debugged, outcome
+from twice import Account, account, commands_of, debugged, outcome
 
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Merge
 
 # Per test; 2,000 in total.
 LOADS = 50
+REPLACING_LOADS = 10
 BAD = ["x", "nan", "1e999", "0x10", "", "-", "5-5-5", "1e5", "+inf", "-0.25"]
 TEMPLATES = [
     ["RPUSH list:{key} {a}"],
@@ -34,6 +36,14 @@ TEMPLATES = [
     ["SET {a} {b} PX 10000{score}"],
     ["GEOADD geo:{key} {score} {score} {a}"],
     ["PFADD hll:{key} {a}"],
+]
+# For exists="replace". Names of fields from values make more field sets than a load declares.
+REPLACED = [
+    ["HSET hash:{key} {a} {b}"],
+    ["HSET hash:{key} {**-items,key}"],
+    ["HSET hash:{key} {**-items}", "SADD set:{key} {*items}"],
+    ["HSET hash:{key} x {a} y {b} z {score}", "EXPIRE hash:{key} 9990"],
+    ["SET string:{key} {a}", "HSET hash:{key}:{score} a {a} {b} b"],
 ]
 VERBS = {
     "LPUSH": 1, "RPUSH": 1, "rpush": 1, "SADD": 1, "SREM": 1, "HSET": 2, "HDEL": 1, "ZADD": 2,
@@ -142,3 +152,96 @@ def test_random_loads(server: LocalServer, seed: int, tmp_path: Path) -> None:
         saved += (between - before) - (processed(server) - between)
         assert merged == single, load
     assert saved > 1000
+
+
+Hashes = dict[bytes, tuple[dict[bytes, bytes], bool]]
+
+
+@pytest.fixture(scope="module")
+def himport() -> Iterator[redis.Redis]:
+    with HimportServer() as server:
+        yield server.client
+
+
+@pytest.fixture(scope="module", params=["redis-server", "yodb"])
+def other(request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
+    """A client of a server that needs the script, or of another one with HIMPORT."""
+    if request.param == "yodb":
+        with running_yodb(need_yodb()) as (client, _):
+            yield client
+    else:
+        need("server")
+        with LocalServer() as server, redis.Redis.from_url(server.url) as client:
+            yield client
+
+
+def planted_hashes(seed: int) -> dict[bytes, tuple[str, bool]]:
+    """Return the type of each key to plant, and whether it has a time to live."""
+    source = random.Random(seed)
+    kinds = {b"hash:%d" % n: source.choice(["", "hash", "string"]) for n in range(3)}
+    return {key: (kind, source.random() < 0.5) for key, kind in kinds.items() if kind}
+
+
+def plant_hashes(seed: int, client: redis.Redis) -> None:
+    for key, (kind, expires) in planted_hashes(seed).items():
+        client.hset(key, "old", "x") if kind == "hash" else client.set(key, "planted")
+        if expires:
+            client.expire(key, 9990)
+
+
+def stored_hashes(client: redis.Redis) -> Hashes:
+    keys = [key for key in client.keys("hash:*") if client.type(key) == b"hash"]
+    return {key: (client.hgetall(key), client.ttl(key) > 0) for key in keys}
+
+
+def expected_hashes(seed: int, commands: Iterator[tuple[bytes, ...]]) -> Hashes:
+    """Return what remains if each HSET replaces its hash, unless the key has another type."""
+    planted = planted_hashes(seed)
+    found: Hashes = {
+        key: ({b"old": b"x"}, expires) for key, (kind, expires) in planted.items() if kind == "hash"
+    }
+    for name, key, *words in commands:
+        if name == b"HSET" and planted.get(key, ("", False))[0] != "string":
+            found[key] = dict(zip(words[::2], words[1::2], strict=True)), False
+        elif name == b"EXPIRE" and key in found:
+            found[key] = found[key][0], True
+    return found
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("block", range(200))
+def test_replacing_with_himport(himport: redis.Redis, block: int, tmp_path: Path) -> None:
+    replace_hashes(himport, block, tmp_path / "rejects")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(200))
+def test_replacing_on_other_servers(other: redis.Redis, block: int, tmp_path: Path) -> None:
+    replace_hashes(other, block, tmp_path / "rejects")
+
+
+def replace_hashes(client: redis.Redis, block: int, path: Path) -> None:
+    """Check that replacing changes the data, but not the report, the errors and the rejects."""
+    written = 0
+    for seed in range(block * REPLACING_LOADS, (block + 1) * REPLACING_LOADS):
+        source = random.Random(seed)
+        data = source.choice([rows, columns])(source)
+        template = source.choice(REPLACED)
+        options = {"nulls": "skip", "connections": source.choice([1, 1, 2])}
+        planted = partial(plant_hashes, seed)
+        single = account(client, planted, data(), template, path, **options)
+        mode = Merge(exists="replace")
+        found = account(client, planted, data(), template, path, **options, mode=mode)
+        assert in_order(found) == in_order(single), seed
+        commands = (words for _, words in commands_of(data(), template, nulls="skip"))
+        wanted = expected_hashes(seed, commands)
+        assert stored_hashes(client) == wanted, seed
+        written += len(wanted)
+    assert written > REPLACING_LOADS
+
+
+def in_order(found: Account) -> Account:
+    """Sort what several connections report in any order; a report has only the first 100 errors."""
+    rejects = sorted(found.rejects, key=str)
+    errors = sorted(found.errors, key=str) if len(found.errors) < 100 else []
+    return found._replace(errors=errors, rejects=rejects)

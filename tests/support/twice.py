@@ -34,6 +34,12 @@ class Outcome(NamedTuple):
     rejects: list[dict[str, Any]]
 
 
+class Account(NamedTuple):
+    report: dict[str, Any]
+    errors: list[tuple[Any, ...]]
+    rejects: list[dict[str, Any]]
+
+
 @contextmanager
 def debugged(name: str, *options: str) -> Iterator[LocalServer]:
     """Start a server that answers DEBUG."""
@@ -52,21 +58,34 @@ def outcome(
 ) -> Outcome:
     """Empty the server, create the planted keys, and load; return the data and the report."""
     with redis.Redis.from_url(server.url) as client:
-        client.flushall()
-        plant(client)
-        path.unlink(missing_ok=True)
-        options = {"on_error": "collect", "rejects": path, "transport": "socket", **options}
-        if hasattr(data, "__aiter__"):
-            load = fastresp.aio.mass_insert(data, template, server=server.url, **options)
-            report = asyncio.run(load)
-        else:
-            report = fastresp.mass_insert(data, template, server=server.url, **options)
+        found = account(client, plant, data, template, path, **options)
         digest = client.execute_command("DEBUG DIGEST")
         # The tests' times to live (9,990, 99,990, 9,990,000 s) are far from a change of minute.
         times = {key: (client.ttl(key) + 15) // 60 for key in client.scan_iter()}
+    return Outcome(digest, times, *found)
+
+
+def account(
+    client: redis.Redis,
+    plant: Callable[[redis.Redis], object],
+    data: Any,
+    template: Any,
+    path: Path,
+    **options: Any,
+) -> Account:
+    """Empty the server of a client, create the planted keys, and load; return the report."""
+    client.flushall()
+    plant(client)
+    path.unlink(missing_ok=True)
+    url = f"unix://{client.connection_pool.connection_kwargs['path']}"
+    options = {"on_error": "collect", "rejects": path, "transport": "socket", **options}
+    if hasattr(data, "__aiter__"):
+        report = asyncio.run(fastresp.aio.mass_insert(data, template, server=url, **options))
+    else:
+        report = fastresp.mass_insert(data, template, server=url, **options)
     errors = [(e.index, e.row, e.code, e.text, e.arguments, e.nested) for e in report.errors]
     fields = {k: v for k, v in asdict(report).items() if k not in DIFFERENT and k[0] != "_"}
-    return Outcome(digest, times, fields, errors, [json.loads(line) for line in path.open()])
+    return Account(fields, errors, [json.loads(line) for line in path.open()])
 
 
 def as_file(commands: Any, folder: Path) -> Path:

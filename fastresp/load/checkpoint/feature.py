@@ -324,6 +324,9 @@ def check_possible(data: Any, template: Template | None, options: Options) -> No
     if isinstance(options.mode, Serialize):
         words = " can't be used with serialised loads; if one ends early, repeat it with "
         raise CheckpointError(Message(Hint("checkpoint"), words, Hint("exists", "replace")))
+    if options.replaces and not is_idempotent(template, options.nulls):
+        words = " can't be used with exists='replace' and commands that are not idempotent"
+        raise CheckpointError(Message(Hint("checkpoint"), words))
     if options.retry not in (None, "never"):
         words = " can't be used with "
         advice = "; resume the load instead"
