@@ -19,7 +19,8 @@ from ..load.inquiry import deleting
 from ..load.mass_insert import mass_insert
 from ..load.verifying.unverifiable import check_names, check_template
 from ..outcome.errors import CommandError, TransportError
-from ..outcome.report import Report
+from ..outcome.messages import Hint, Message
+from ..outcome.report import Report, counted
 from ..server.file_io import write_all
 from ..server.options import Options, Replicate, Serialize, grouped
 from ..server.preflight import Requirements
@@ -243,12 +244,16 @@ def with_stale_keys(
     found: DryRun, data: Any, template: Template | None, load_options: Options
 ) -> DryRun:
     """Add to the result of a dry run what ``--mirror`` would delete."""
-    from ..load.mirror import stale_keys
+    from ..load.mirror import bad_rows, stale_keys
 
     assert load_options.mirror is not None
     stale = stale_keys(data, template, load_options)
-    excess = stale.excess(load_options.mirror)
-    problems = found.problems if excess is None else [*found.problems, excess]
+    problems = [*found.problems]
+    if (excess := stale.excess(load_options.mirror)) is not None:
+        problems.append(excess)
+    if skipped := bad_rows(data):
+        text = f"{counted(skipped, 'bad row')} skipped, so "
+        problems.append(Message(text, Hint("mirror"), " would delete nothing"))
     return replace(found, stale=stale, problems=problems)
 
 

@@ -19,7 +19,7 @@ from ..outcome.errors import CheckpointError, CommandError, SourceError, Transpo
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report, counted
 from ..replies.iter_replies import iter_replies
-from ..replies.key_pattern import check_changed, replies_by_key
+from ..replies.key_pattern import replies_by_key, shown_key
 from ..replies.scan import Scan
 from ..resp.commands import properties_of
 from ..server.options import Mirror, Options, Serialize
@@ -36,8 +36,8 @@ from .commands import command_names
 from .load import Feature, Load
 
 __all__ = [
-    "OWN_KEYS", "UNLINK", "ExistingKeys", "Mirroring", "Stale", "check_source", "stale_keys",
-    "whole_hashes",
+    "OWN_KEYS", "UNLINK", "ExistingKeys", "Mirroring", "Stale", "bad_rows", "check_source",
+    "stale_keys", "whole_hashes",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -152,11 +152,11 @@ class ExistingKeys:
             found = replies_by_key(keys, "HKEYS {0}", self._asked, self._timeout)
             with closing(found) as replies:
                 for key, reply in replies:
-                    yield key, self._fields(reply)
+                    yield key, self._fields(key, reply)
 
-    def _fields(self, reply: Any) -> tuple[bytes, ...]:
+    def _fields(self, key: bytes, reply: Any) -> tuple[bytes, ...]:
         if isinstance(reply, CommandError):
-            check_changed(reply)  # WRONGTYPE: the key is no hash
+            check_type(reply, b"HKEYS", key)
             return ()
         if type(reply) is not list or not all(type(field) is bytes for field in reply):
             error = unexpected("HKEYS", reply)
@@ -180,12 +180,12 @@ class ExistingKeys:
 
     def delete(self) -> None:
         """Delete what ``compare()`` has found."""
-        names: deque[bytes] = deque()
+        sent: deque[tuple[bytes, bytes]] = deque()
 
         def commands() -> Iterator[tuple[bytes, ...]]:
             for key, fields in self._until_interrupted(self._stale):
                 for command in deleting(key, fields):
-                    names.append(command[0])
+                    sent.append((command[0], key))
                     yield command
 
         replies = iter_replies(
@@ -193,9 +193,9 @@ class ExistingKeys:
         )
         with closing(replies):  # type: ignore[type-var]
             for reply in replies:
-                name = names.popleft()
+                name, key = sent.popleft()
                 if isinstance(reply, CommandError):
-                    check_changed(reply)  # WRONGTYPE: the key is no longer a hash
+                    check_type(reply, name, key)
                 elif type(reply) is not int:
                     error = unexpected(name.decode(), reply)
                     raise TransportError(f"can't delete from the server at {self._asked}: {error}")
@@ -219,6 +219,13 @@ class ExistingKeys:
         """Remove the temporary files."""
         self._pages.close()
         self._stale.close()
+
+
+def check_type(error: CommandError, name: bytes, key: bytes) -> None:
+    """Ignore WRONGTYPE, because the key is no hash; raise any other error, without a row."""
+    if not error.text.startswith("WRONGTYPE "):
+        text = f"{error.text} ({name.decode()} {shown_key(key)})"
+        raise CommandError(text, node=error.node) from error
 
 
 def deleting(key: bytes, fields: tuple[bytes, ...]) -> Iterator[tuple[bytes, ...]]:
@@ -318,7 +325,7 @@ class Mirroring(Feature):
             (report.in_doubt, "command", "in doubt"),
             (report.unsent, "command", "not sent"),
             (report.failed_before, "command", "failed in earlier loads with this checkpoint"),
-            (data.bad_rows if isinstance(data, Table) else 0, "bad row", "skipped"),
+            (bad_rows(data), "bad row", "skipped"),
             (len(report.restarts), "server", "restarted, and may have lost data"),
         )
         if report.stopped:
@@ -340,8 +347,13 @@ class Mirroring(Feature):
         excess = self._existing.compare(self._named).excess(self._mirror)
         if excess is not None:
             self._reason = "too many keys are not in the source"
-            raise SourceError(Message("nothing was deleted: ", excess))
+            advice: tuple[str | Hint, ...] = ()
+            if self._options.checkpoint is not None:  # it is marked as complete
+                advice = "; then start again with ", Hint("checkpoint_clear", True)
+            raise SourceError(Message("nothing was deleted: ", excess, *advice))
+        self._reason = "the deletion did not end well"
         self._existing.delete()
+        self._reason = ""
 
     def ended(self, load: Load) -> Steps[None]:
         yield from ()
@@ -351,10 +363,15 @@ class Mirroring(Feature):
             self._existing.deleted_fields,
         )
         if report.ended_before:
-            self._reason = "the load was complete before"
+            self._reason = "the load was complete before; clear the checkpoint to load again"
         if self._reason:
             report.not_mirrored = self._reason
         self._existing.close()
+
+
+def bad_rows(data: Any) -> int:
+    """Return the number of rows that the last read skipped; their keys are unknown."""
+    return data.bad_rows if isinstance(data, Table) else 0
 
 
 def check_source(data: Any, template: Template | None) -> None:

@@ -349,7 +349,8 @@ class Report(Displayed):
             if count:
                 lines.append(f"{counted(count, noun)} {text}")
         if self.not_mirrored:
-            lines.append(Message("nothing deleted (", Hint("mirror"), f"): {self.not_mirrored}"))
+            extent = "not everything" if self.deleted or self.deleted_fields else "nothing"
+            lines.append(Message(f"{extent} deleted (", Hint("mirror"), f"): {self.not_mirrored}"))
         if self.expiries_dropped:
             dropped = counted(self.expiries_dropped, "time", "times")
             lines.append(

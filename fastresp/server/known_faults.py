@@ -1,7 +1,7 @@
 """Known faults of servers and modules that loads hit, and which of them a server has.
 
 Each row of FAULTS has a source for its versions. Managed services, forks of Redis and Redis
-Enterprise number and patch their releases themselves, so no row applies to them.
+Enterprise patch their releases themselves, so no row applies to those that INFO identifies.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?!\d)", re.ASCII)
 VERSION_FIELDS = frozenset(("redis_version", "valkey_version", "gcc_version"))
 # A field of INFO that only KeyDB has.
 KEYDB = "mvcc_depth"
+# The start of the field ``os`` of managed services, such as ``Amazon ElastiCache``.
+MANAGED = "Amazon "
 # Maximum bytes in flight where a server stalls above about 20 kB.
 PIPELINE_BYTES = 16_384
 ABOVE_ZERO = "above 0"
@@ -141,9 +143,14 @@ FAULTS: tuple[Fault, ...] = (
         ),
         CRAFTED, f"{VALKEY}/pull/3620", TRUSTED, uses=RESTORE,
     ),
-    # The fix of CVE-2026-25243 was incomplete.
+    # The fix of CVE-2026-25243 was incomplete. The CVE names only 8.8.0; source of the other fixed
+    # versions: the release notes of 6.2.23 (redis#15520), 7.2.15, 7.4.10, 8.2.8, 8.4.5 and 8.6.5.
     Fault(
-        "CVE-2026-66373", "Redis", (Versions("5.0.0", "8.8.0"),),
+        "CVE-2026-66373", "Redis",
+        (
+            Versions("5.0.0", "6.2.23"), Versions("7.0.0", "7.2.15"), Versions("7.4.0", "7.4.10"),
+            Versions("8.0.0", "8.2.8"), Versions("8.4.0", "8.4.5"), Versions("8.6.0", "8.6.5"),
+        ),
         CRAFTED_STREAM, f"{CVE}2026-66373", TRUSTED, uses=PAYLOADS,
     ),
     Fault(
@@ -180,7 +187,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "CVE-2023-28425", "Redis", (Versions("7.0.8", "7.0.10"),),
-        "MSETNX can crash the server",
+        "specially crafted MSETNX commands can crash the server",
         f"{CVE}2023-28425", "use SET with NX",
         uses=frozenset(("MSETNX",)),
     ),
@@ -269,7 +276,8 @@ def product_of(info: Mapping[str, str]) -> Product:
     """Return the product from INFO; empty if unknown, or if its versions are not comparable."""
     modules = info.get("modules", "").split()  # Search reports search_version
     others = {name for name in info if name.endswith("_version")} - VERSION_FIELDS
-    if KEYDB in info or any(name.partition("_")[0] not in modules for name in others):
+    managed = info.get("os", "").startswith(MANAGED)
+    if managed or KEYDB in info or any(name.partition("_")[0] not in modules for name in others):
         return ""
     return "Valkey" if "valkey_version" in info else "Redis" if "redis_version" in info else ""
 

@@ -338,14 +338,20 @@ class Mirror:
         return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
     @property
-    def _share(self) -> float | None:
+    def _share(self) -> tuple[int, int] | None:
+        """Numerator and denominator: as a float, 29% of 100 keys would be 28 keys."""
         found = PERCENTAGE.fullmatch(str(self.limit))
-        return None if found is None or float(found[1]) > 100 else float(found[1]) / 100
+        if found is None:
+            return None
+        whole, _, decimals = found[1].partition(".")
+        numerator, denominator = int(whole + decimals), 10 ** (2 + len(decimals))
+        return (numerator, denominator) if numerator <= denominator else None
 
     def most(self, keys: int) -> int:
         """Return the limit as a number, for this number of matching keys."""
         if self._share is not None:
-            return int(keys * self._share)
+            numerator, denominator = self._share
+            return keys * numerator // denominator
         return self._number or 0
 
 

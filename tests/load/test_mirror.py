@@ -141,6 +141,25 @@ def test_limit(
     assert client.hexists("user:99", "extra")
 
 
+def test_shares_are_exact() -> None:
+    assert [Mirror("user:*", limit=f"{n}%").most(100) for n in range(101)] == list(range(101))
+    assert Mirror("user:*", limit="0.1%").most(9_999) == 9
+
+
+def test_limit_with_a_checkpoint(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
+    """The checkpoint is complete, so resuming deletes nothing: both reports say what to do."""
+    mass_insert(users(*range(10)), WHOLE, server.url)
+    path = tmp_path / "users.csv"
+    path.write_text("id,name\n1,name 1\n")
+    with pytest.raises(fastresp.SourceError, match=r"start again with .*clear=True"):
+        mass_insert(path, WHOLE, server.url, checkpoint="nightly", mirror="user:*")
+    resumed = fastresp.Checkpoint("nightly", resume=True)
+    report = mass_insert(path, WHOLE, server.url, checkpoint=resumed, mirror=ALL)
+    assert (report.deleted, "clear the checkpoint" in str(report)) == (0, True)
+    cleared = fastresp.Checkpoint("nightly", clear=True)
+    assert mass_insert(path, WHOLE, server.url, checkpoint=cleared, mirror=ALL).deleted == 9
+
+
 def test_no_rows(server: LocalServer, client: redis.Redis) -> None:
     client.set("user:1", "stays")
     with pytest.raises(fastresp.SourceError, match="which has no rows with keys"):
@@ -259,7 +278,8 @@ def test_resumed(server: LocalServer, client: redis.Redis, tmp_path: Path) -> No
     assert (report.deleted, report.not_mirrored) == (100, "")
     assert len(stored(client)) == 11_900
     report = mass_insert(path, WHOLE, server.url, checkpoint=checkpoint, mirror=ALL)
-    assert report.not_mirrored == "the load was complete before"
+    wanted = "the load was complete before; clear the checkpoint to load again"
+    assert report.not_mirrored == wanted
 
 
 def test_resumed_source_that_is_read_once(server: LocalServer, client: redis.Redis) -> None:
@@ -286,6 +306,24 @@ def test_permissions(server: LocalServer, client: redis.Redis) -> None:
             mass_insert(users(2), WHOLE, url, mirror=ALL)
         assert client.keys("user:*") == [b"user:1"]
     client.acl_deluser("limited")
+
+
+def test_permission_for_a_key(server: LocalServer, client: redis.Redis) -> None:
+    """The error names the key that can't be deleted, not a row of the source."""
+    client.mset({"user:1": "1", "user:2": "2"})
+    client.acl_setuser(
+        "few", enabled=True, passwords=["+few"], categories=["+@all"], keys=["user:1"]
+    )
+    try:
+        with pytest.raises(fastresp.CommandError, match="NOPERM") as caught:
+            mass_insert(
+                [{"id": 1}], "SET user:{id} 1", f"unix://few:few@{server.socket}", mirror=ALL
+            )
+    finally:
+        client.acl_deluser("few")
+    assert str(caught.value).endswith("(UNLINK 'user:2')")
+    assert (caught.value.row, caught.value.code) == (None, "NOPERM")
+    assert client.exists("user:2")
 
 
 def test_refused(server: LocalServer) -> None:
@@ -326,9 +364,11 @@ def test_lost_while_deleting(server: LocalServer, client: redis.Redis, tmp_path:
 
     with (
         Misbehaving(loses, server.url, listen=tmp_path / "evil") as evil,
-        pytest.raises(fastresp.TransportError),
+        pytest.raises(fastresp.TransportError) as caught,
     ):
         mass_insert(users(1), WHOLE, evil.url, mirror=ALL, timeout=5)
+    assert caught.value.report.deleted > 0
+    assert "not everything deleted (mirror): the deletion did not end" in str(caught.value.report)
     mass_insert(users(1), WHOLE, server.url, mirror=ALL)
     assert client.keys() == [b"user:1"]
 
@@ -382,6 +422,11 @@ def test_command_line(server: LocalServer, client: redis.Redis, tmp_path: Path) 
     assert (fields["deleted"], fields["deleted_fields"], fields["not_mirrored"]) == (4, 36, "")
     for more in (["--limit", "3"], ["--from-rejects"]):
         assert invoke(*words, *more).exit_code == Exit.USAGE
+    path.write_text("id,name\n4,name 4\n5,name,5\n")
+    words += ["--mirror-limit", "100%", "--bad-rows", "skip"]
+    outcome = invoke(*words, "--dry-run")
+    assert "- 1 bad row skipped, so --mirror would delete nothing" in outcome.stderr
+    assert "nothing deleted (--mirror): 1 bad row skipped" in invoke(*words).stderr
 
 
 # Random refreshes.

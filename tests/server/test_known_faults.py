@@ -127,6 +127,8 @@ def test_no_version(version: str) -> None:
         ("redis_version:7.4.0\r\nmodule:name=json,ver=1\r\nsearch_version:2", ""),
         ("redis_version:6.3.4\r\n# KeyDB\r\nmvcc_depth:0", ""),
         ("redis_version:7.4.0\r\ndragonfly_version:df-v1.30.0", ""),
+        ("redis_version:7.2.4\r\nvalkey_version:8.1.0\r\nos:Amazon ElastiCache", ""),
+        ("redis_version:8.2.3\r\nos:Linux 6.1.0 x86_64", "Redis"),
         ("role:master", ""),
     ],
 )
@@ -167,3 +169,12 @@ def test_affected_loads() -> None:
     assert of_any.affects(()) and of_any.affects({"SET"})
     found = faults_of(info_of(restore, "8.2.3"), {})[0]
     assert found.affects({"RESTORE"}) and not found.affects({"SET"})
+
+
+@pytest.mark.parametrize("version", ["6.2.23", "7.2.15", "7.4.10", "8.2.8", "8.4.5", "8.6.5"])
+def test_fixed_in_older_releases(version: str) -> None:
+    """Releases before 8.8.0 also have the fix of CVE-2026-66373."""
+    codes = {found.fault.code for found in faults_of({"redis_version": version}, {})}
+    assert "CVE-2026-66373" not in codes
+    previous = faults_of({"redis_version": before(version)}, {})
+    assert ("CVE-2026-66373", version) in {(each.fault.code, each.fixed) for each in previous}
