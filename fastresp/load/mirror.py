@@ -284,7 +284,7 @@ class Mirroring(Feature):
         self._options = options = chunks.options
         assert options.mirror is not None
         self._mirror = options.mirror
-        of_fields = whole_hashes(chunks.template) and not isinstance(options.mode, Serialize)
+        of_fields = compares_fields(chunks.template, options)
         self._named = SourceKeys(of_fields)
         self._existing = ExistingKeys(options, of_fields=of_fields)
         self._reason = "the load did not end well"  # why nothing is deleted
@@ -420,6 +420,13 @@ def whole_hashes(template: Template | None) -> bool:
     return bool(whole)
 
 
+def compares_fields(template: Template | None, options: Options) -> bool:
+    """Return whether fields may be stale after a load: not if it replaces whole hashes."""
+    if options.replaces or isinstance(options.mode, Serialize):
+        return False
+    return whole_hashes(template)
+
+
 def stale_keys(data: Any, template: Template | None, options: Options) -> Stale:
     """Count what a load would delete, without changing anything; read the whole source.
 
@@ -428,7 +435,7 @@ def stale_keys(data: Any, template: Template | None, options: Options) -> Stale:
     """
     assert options.mirror is not None
     check_source(data, template)
-    of_fields = whole_hashes(template) and not isinstance(options.mode, Serialize)
+    of_fields = compares_fields(template, options)
     named = SourceKeys(of_fields)
     with closing(ExistingKeys(options, of_fields=of_fields)) as existing:
         existing.read()

@@ -20,8 +20,10 @@ import fastresp
 import fastresp.aio
 from fastresp import Mirror, mass_insert
 from fastresp.cli.exit_codes import Exit
+from fastresp.encode.template import as_template
+from fastresp.load.mirror import stale_keys
 from fastresp.server.local_server import LocalServer
-from fastresp.server.options import grouped
+from fastresp.server.options import Options, grouped
 from fastresp.testing import Connection, HangUp, Misbehaving
 
 WHOLE = "HSET user:{id} {**}"
@@ -234,6 +236,25 @@ def test_columns_and_serialised(server: LocalServer, client: redis.Redis) -> Non
     mode = fastresp.Serialize(exists="replace")
     assert mass_insert(table, WHOLE, server.url, mirror=ALL, mode=mode).deleted == 100
     assert stored(client) == wanted
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_replaced_hashes(dry: bool, server: LocalServer, client: redis.Redis) -> None:
+    """The load replaces whole hashes, so fields are neither deleted nor counted by the limit."""
+    mass_insert(users(*range(20), city="Bern"), WHOLE, server.url)
+    mode, mirror = fastresp.Merge(exists="replace"), Mirror("user:*", limit=1)
+    rows = users(*range(19))
+    if dry:
+        stale = stale_keys(
+            rows, as_template(WHOLE), Options(server=server.url, mode=mode, mirror=mirror)
+        )
+        assert (stale.keys, stale.hashes, stale.fields) == (1, 0, 0)
+        return
+    client.config_resetstat()
+    report = mass_insert(rows, WHOLE, server.url, mode=mode, mirror=mirror)
+    assert (report.deleted, report.deleted_fields, report.not_mirrored) == (1, 0, "")
+    assert not {"cmdstat_hkeys", "cmdstat_hdel"} & client.info("commandstats").keys()
+    assert stored(client) == {f"user:{n}": {"name": f"name {n}"} for n in range(19)}
 
 
 def test_several_connections(server: LocalServer, client: redis.Redis) -> None:
