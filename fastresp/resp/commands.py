@@ -149,9 +149,12 @@ FOR_ALL = {
 
 # Replaces the hash KEYS[1] by the field-value pairs ARGV. The first HSET finds errors such as
 # WRONGTYPE or OOM before anything is deleted. Lua's unpack() returns less than 8,000 values.
+# Redis 6.2 reports OOM and READONLY as "@user_script: 1: -OOM ...".
 REPLACE_SCRIPT = b"""\
 local r = redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[2])
-if type(r) == 'table' and r.err then return r end
+if type(r) == 'table' and r.err then
+return {err = string.gsub(r.err, '^@user_script: ?%d+: %-?', '')}
+end
 redis.call('DEL', KEYS[1])
 for i = 1, #ARGV, 4000 do
 redis.call('HSET', KEYS[1], unpack(ARGV, i, math.min(i + 3999, #ARGV)))

@@ -208,11 +208,13 @@ def preflight(
 def _is_refusal(error: Exception | None) -> bool:
     """Return whether an optional command was refused.
 
-    A redirect is not a refusal, nor is OOM: servers check the command and permissions before.
+    A redirect is not a refusal. Nor is an error about the server's state, such as OOM: servers
+    check the command and the permissions first.
     """
     others = redis.exceptions
-    accepted = (others.MovedError, others.AskError, others.OutOfMemoryError)
-    return error is not None and not isinstance(error, accepted)
+    accepted = (others.AskError, others.OutOfMemoryError, others.ReadOnlyError)
+    states = ("NOREPLICAS ", "MISCONF ")
+    return error is not None and not (isinstance(error, accepted) or str(error).startswith(states))
 
 
 def _reply(connection: Any) -> Exception | None:

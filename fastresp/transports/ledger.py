@@ -15,7 +15,7 @@ from ..outcome.report import Report, counted
 from ..resp.idempotent import may_resend
 from ..server.failure import asking_refused
 from .failures import ABORTED, may_pass, remedy_for
-from .resend import Request, ResendUnit, is_script
+from .resend import Request, ResendUnit, is_script, may_replace_hash
 from .sending import Sending
 from .window import Counts
 
@@ -165,7 +165,9 @@ class Ledger:
         requests = (
             each.requests if len(each.requests) == 1 else each.requests[1:-1] for each in units
         )
-        return self._repeats([[examined(request) for request in each] for each in requests])
+        return self._repeats(
+            [[command_to_examine(request) for request in each] for each in requests]
+        )
 
     def ready(self, slot_of: Callable[[ResendUnit], int]) -> list[tuple[int, Key, ResendUnit]]:
         """Return (slot, key in the ledger, unit) for each unit to send now; other units wait.
@@ -223,9 +225,13 @@ class Ledger:
         return min(max(PAUSE_S, (now - self._since) / PAUSES), LATEST_S)
 
 
-def examined(request: Request) -> bytes:
-    """Return the command to examine: the user's, or the result of merging several of them."""
-    return request.commands[0].command if len(request.commands) == 1 else request.data
+def command_to_examine(request: Request) -> bytes:
+    """Return the command that decides whether a request is idempotent.
+
+    It is the request itself, but the user's HSET if HIMPORT SET or a script replaces the hash.
+    """
+    data, commands = request
+    return commands[0].command if len(commands) == 1 and may_replace_hash(data) else data
 
 
 def portions(units: Sequence[tuple[Key, ResendUnit]]) -> Iterator[list[tuple[Key, ResendUnit]]]:

@@ -15,7 +15,8 @@ from .sending import Position, Sending
 
 __all__ = [
     "ASKING", "PendingCommand", "Request", "ResendUnit", "Resending", "Resent", "is_script",
-    "keys_in", "replaces", "split_by_key", "transaction_at", "unit_of", "units_of",
+    "keys_in", "may_replace_hash", "replaces", "split_by_key", "transaction_at", "unit_of",
+    "units_of",
 ]  # fmt: skip
 
 # Lets the next command use a slot that the node is importing.
@@ -281,6 +282,11 @@ def split_by_key(unit: ResendUnit) -> list[ResendUnit]:
 def is_script(command: bytes) -> bool:
     """Return whether a command runs other commands."""
     return _properties(command).effect == "script"
+
+
+def may_replace_hash(command: bytes) -> bool:
+    """Return whether a command may have been made from an HSET by ``Merge(exists="replace")``."""
+    return _name(command) == b"HIMPORT" or is_script(command)
 
 
 def replaces(held: Sending, at: int) -> bool:

@@ -14,7 +14,7 @@ import redis
 from command_line import invoke
 from himport_server import HimportServer, need_yodb, running_yodb
 from local_cluster import LocalCluster
-from server_programs import need
+from server_programs import WHEEL_SERVERS, located, need
 
 import fastresp
 import fastresp.aio
@@ -379,18 +379,40 @@ class TestServersWithoutHimport:
         client_of_server.execute_command("ACL", "DELUSER", "limited")
         assert client_of_server.hgetall("h:1") == {b"old": b"x"}
 
-    def test_full_memory_deletes_nothing(
-        self, server: LocalServer, client_of_server: redis.Redis
-    ) -> None:
-        client = client_of_server
-        client.hset("h:1", "old", "x")
-        client.config_set("maxmemory", 1)
-        try:
+    @pytest.mark.parametrize("name", ["redis-6.2", "redis-8.2", "valkey-9.1"])
+    def test_full_memory_deletes_nothing(self, name: str) -> None:
+        program = located(name, WHEEL_SERVERS)
+        with LocalServer(program=program) as server, redis.Redis.from_url(server.url) as client:
+            client.hset("h:1", "old", "x")
+            client.config_set("maxmemory", 1)
             report = load(rows(3), server.url, on_error="collect")
+            assert report.errors_by_code == {"OOM": 3}
+            assert client.hgetall("h:1") == {b"old": b"x"}
+
+    @pytest.mark.parametrize("mode", [REPLACE, "merge"])
+    def test_missing_replicas(
+        self, server: LocalServer, client_of_server: redis.Redis, mode: Any
+    ) -> None:
+        """Each row is refused; the load is not."""
+        client_of_server.config_set("min-replicas-to-write", 1)
+        try:
+            report = load(rows(3), server.url, on_error="collect", mode=mode)
         finally:
-            client.config_set("maxmemory", 0)
-        assert report.errors_by_code == {"OOM": 3}
-        assert client.hgetall("h:1") == {b"old": b"x"}
+            client_of_server.config_set("min-replicas-to-write", 0)
+        assert report.errors_by_code == {"NOREPLICAS": 3}
+
+    def test_replica(self) -> None:
+        """Rows that Redis 6.2 refused, after it became a replica, are not rejects."""
+        program = located("redis-6.2", WHEEL_SERVERS)
+        with LocalServer(program=program) as server, redis.Redis.from_url(server.url) as client:
+
+            def data() -> Iterator[dict[str, Any]]:
+                yield from rows(10)
+                client.replicaof("127.0.0.1", 1)
+                yield {"id": 10, "a": 1}
+
+            with pytest.raises(fastresp.TransportError, match="the last reply was: READONLY"):
+                load(data(), server.url, on_error="collect", retry="idempotent", timeout=0.5)
 
     @pytest.fixture
     def client_of_server(self, server: LocalServer) -> Iterator[redis.Redis]:

@@ -24,6 +24,8 @@ from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Serialize
 from fastresp.server.processes import Process, may_lack_data
 from fastresp.transports import nodes
+from fastresp.transports.ledger import Ledger
+from fastresp.transports.resend import PendingCommand, Request, ResendUnit
 
 ROWS = 21_000
 KEYS = 100
@@ -467,6 +469,23 @@ def test_durable_on_replicas(insert: Insert, port: int) -> None:
 )
 def test_may_resend(command: tuple[Any, ...], expected: bool) -> None:
     assert may_resend([[pack(*command)]]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("sent", "original", "expected"),
+    [
+        ("RESTORE k 0 x REPLACE", "RPUSH k v", True),
+        ("RESTORE k 0 x", "HSET k f v", False),
+        ("HIMPORT SET k fields v", "HSET k f v", True),
+        ("EVAL script 1 k f v", "HSET k f v", True),
+        ("EVAL script 1 k f v", "EVAL script 1 k f v", False),
+    ],
+)
+def test_whether_a_request_in_doubt_may_be_resent(sent: str, original: str, expected: bool) -> None:
+    ledger = Ledger(None, "idempotent", transactions=False, cluster=False)
+    command = PendingCommand(0, 0, pack(*original.split()))
+    unit = ResendUnit(0, [Request(pack(*sent.split()), [command])])
+    assert ledger.may_resend([unit]) == [expected]
 
 
 @pytest.mark.parametrize(
