@@ -181,8 +181,8 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "redis#11666", "Redis", (Versions("7.0.0", "7.0.10"),),
-        "large commands may disconnect a replica again and again, and each time it needs another "
-        "full synchronization",
+        "commands almost as large as a replica's client-output-buffer-limit (256 MB by default) "
+        "may disconnect the replica again and again",
         f"{REDIS}/pull/11666", state=(("connected_slaves", ABOVE_ZERO),),
     ),
     Fault(
