@@ -13,7 +13,7 @@ from ..outcome.errors import ProtocolError, TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..server.forks import Inherited
-from .failures import LIKELY_CAUSES, NotMarked, NotRun, idle_cause, with_second_look
+from .failures import LIKELY_CAUSES, NotMarked, NotRun, Refused, idle_cause, with_second_look
 from .sending import PORTION_S
 from .stream import ReplySink, Stream, Wait
 from .window import Window
@@ -295,7 +295,7 @@ class Connection:
             message = f"lost the connection to {self.server}: {cause}"
             if self.last_reply:
                 message += f"; its last reply: {self.last_reply}"
-            else:
+            elif not isinstance(cause, Refused):
                 message += f" ({LIKELY_CAUSES}{idle})"
         return TransportError(with_second_look(message, self.server, self.timeout), report)
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from ..server.settings import Server
 
 __all__ = [
-    "ABORTED", "LIKELY_CAUSES", "TAKEN_OVER", "NotMarked", "NotRun", "TakenOver", "closed_outputs",
-    "idle_cause", "may_pass", "no_progress", "remedy_for", "with_second_look",
+    "ABORTED", "LIKELY_CAUSES", "TAKEN_OVER", "NotMarked", "NotRun", "Refused", "TakenOver",
+    "closed_outputs", "idle_cause", "may_pass", "no_progress", "remedy_for", "with_second_look",
 ]  # fmt: skip
 
 # Error prefix of a script that ran no command: another loader has taken the checkpoint over.
@@ -56,6 +56,10 @@ def may_pass(message: bytes) -> bool:
     NOAUTH is excluded, since only the user can resolve it.
     """
     return bool(remedy_for(message)) and not message.startswith(b"NOAUTH")
+
+
+class Refused(OSError):
+    """The server refused one of fastresp's own commands; a retry over a new connection may help."""
 
 
 class NotRun(Exception):

@@ -11,7 +11,7 @@ from ..outcome.report import counted
 from ..resp.split import arguments
 from ..resp.transactions import BatchedChunk
 from ..resp.values import pack
-from .failures import TAKEN_OVER, NotMarked, NotRun, TakenOver, may_pass, remedy_for
+from .failures import TAKEN_OVER, NotMarked, NotRun, Refused, TakenOver, may_pass, remedy_for
 from .ledger import REFUSED
 from .resend import PendingCommand, Request, Resending, Resent
 from .sending import Position, Sending
@@ -135,12 +135,13 @@ class FieldSetFilter(Filter):
         text = message.decode(errors="replace")
         if isinstance(window.locate(index)[0], Declarations):
             if may_pass(message):
-                return OSError(f"it refused HIMPORT PREPARE: {text}")
+                remedy = remedy_for(message)
+                return Refused(f"it refused HIMPORT PREPARE: {text}{remedy and f' ({remedy})'}")
             words = f"{_where(window)} refused HIMPORT PREPARE: {text} (use "
             instead = (Hint("mode", "serialize"), " with ", Hint("exists", "replace"), ")")
             return NotRun(Message(words, *instead))
         if message.startswith(NO_FIELD_SET):
-            return OSError(f"it forgot what HIMPORT PREPARE declared: {text}")
+            return Refused(f"it forgot what HIMPORT PREPARE declared: {text}")
         return None
 
     def may_acknowledge(self, window: Window, received: int) -> int:

@@ -233,6 +233,19 @@ class TestProtocol:
         assert len(set(refused)) == 2
         assert len(hashes(himport.client)) == 10
 
+    def test_busy_server_without_retry(self, himport: HimportServer) -> None:
+        """The error names the refusal, and no other cause."""
+
+        def hook(number: int, command: tuple[bytes, ...]) -> bytes | None:
+            return b"BUSY Redis" if command[:2] == (b"HIMPORT", b"PREPARE") else None
+
+        himport.hook = hook
+        with pytest.raises(fastresp.TransportError) as caught:
+            load(rows(10), himport.url)
+        message = str(caught.value)
+        assert "refused HIMPORT PREPARE: BUSY Redis (wait until its script has ended)" in message
+        assert "stopped or killed" not in message
+
     def test_lost_connection(self, himport: HimportServer) -> None:
         """The new connection prepares its field sets before anything is resent."""
         count = 0
