@@ -54,13 +54,14 @@ __all__ = ["Receipt"]
 # Counts of the report that a receipt has.
 COUNTS = (
     "rows", "commands", "replies", "failed", "durable", "in_doubt", "unsent", "skipped",
-    "nulls_skipped", "existing", "keys", "resumed_at", "failed_before", "bytes_sent",
+    "nulls_skipped", "existing", "keys", "deleted", "deleted_fields", "resumed_at", "failed_before",
+    "bytes_sent",
 )  # fmt: skip
 INTERRUPTED = "its computation was interrupted"
 # Options that a receipt has elsewhere, or that don't change what a load does.
 LEFT_OUT = {
-    "checkpoint", "default", "index_backlog", "lineage", "metrics", "mode", "progress", "receipt",
-    "rejects", "server", "timeout", "wait_index",
+    "checkpoint", "default", "index_backlog", "lineage", "metrics", "mirror", "mode", "progress",
+    "receipt", "rejects", "server", "timeout", "wait_index",
 }  # fmt: skip
 
 
@@ -167,6 +168,7 @@ class Receipt(Feature):
             "template": _text_of(load.chunks.template),
             "options": _options_of(options),
             "server": self._server_of(load),
+            "not_mirrored": str(report.not_mirrored) or None,
             "counts": {name: getattr(report, name) for name in COUNTS},
             "errors": dict(report.errors_by_code),
             "restarts": list(report.restarts),
@@ -261,6 +263,7 @@ def _options_of(options: Options) -> dict[str, Any]:
     return found | {
         "mode": options.mode_name,
         **{name: value for name, value in mode.items() if value is not None},
+        "mirror": None if options.mirror is None else asdict(options.mirror),
         "default": options.default is not None,
     }
 

@@ -12,6 +12,7 @@ from threading import Event
 from typing import Any
 from urllib.parse import quote
 
+from ..encode.template import Template, as_template, replacing
 from ..outcome.errors import SourceError
 from ..outcome.messages import Hint, Message
 from ..server.preflight import Requirements
@@ -22,6 +23,7 @@ from ..sources.files.command_files import read_rejects
 from ..sources.files.read_source import read
 from ..sources.files.resp import CommandSource
 from ..sources.files.table import Table
+from .mirror import whole_hashes
 from .new_file import TargetPath, new_file
 
 __all__ = [
@@ -49,6 +51,9 @@ SHAPE: dict[tuple[str, ...], type | tuple[type, ...]] = {
     ("source", "digest", "reason"): (str, type(None)),
     ("options", "nulls"): str,
     ("options", "default"): bool,
+    ("options", "mode"): str,
+    ("options", "mirror"): (dict, type(None)),
+    ("not_mirrored",): (str, type(None)),
     ("counts", "resumed_at"): int,
     ("server", "url"): (str, type(None)),
 }
@@ -198,14 +203,40 @@ class StoredReceipt:
         resumed, since = found["counts"]["resumed_at"], given["since"]
         if since is None and not resumed:
             since = datetime.fromisoformat(found["started"]).timestamp()
+        template = as_template(found["template"])
         return dict(given) | {
+            **self._mirrored(given, template),
             "data": self._source() if data is None else data,
-            "template": found["template"],
+            "template": self._replacing(template),
             "server": self.server() if given["server"] is None else given["server"],
             "nulls": found["options"]["nulls"],
             "since": since,
             "receipt": self,
         }
+
+    def _mirrored(self, given: Mapping[str, Any], template: Template | None) -> dict[str, Any]:
+        """Return the arguments that also compare what ``mirror`` has deleted."""
+        mirror = self.document["options"]["mirror"]
+        if mirror is None or self.document["not_mirrored"] or given["sample"] is not None:
+            return {}
+        keys = mirror.get("keys")
+        if not isinstance(keys, str):
+            raise damaged(self._path, "options.mirror.keys")
+        return {
+            "mirror": given["mirror"] or keys,
+            "exact": given["exact"] or whole_hashes(template),
+        }
+
+    def _replacing(self, template: Template | None) -> Template | None:
+        """Return the template; with a DEL before each HSET if the load replaced whole hashes.
+
+        But not if the digest is of commands: it has no DEL.
+        """
+        options, digest = self.document["options"], self.document["source"]["digest"]
+        replaced = (options["mode"], options.get("exists")) == ("merge", "replace")
+        if template is None or not replaced or digest["over"] != "files":
+            return template
+        return replacing(template)
 
     def digest(self, data: Any) -> SourceDigest:
         """Return the digest to compute of a source.

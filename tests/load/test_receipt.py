@@ -515,3 +515,36 @@ class TestVerify:
             other.write_text(content)
             with pytest.raises(ValueError, match=message):
                 fastresp.verify(receipt=other)
+
+
+def test_a_mirrored_load_is_verified_with_its_pattern(
+    server: LocalServer, client: redis.Redis, users: Path, path: Path
+) -> None:
+    mirror = fastresp.Mirror("user:*", limit="100%")
+    client.hset("user:0", "stale", "1")
+    client.hset("user:stale", "a", "b")
+    fastresp.mass_insert(users, HSET, server.url, receipt=path, mirror=mirror)
+    found = receipt(path)
+    assert found["options"]["mirror"] == {"keys": "user:*", "limit": "100%"}
+    assert found["not_mirrored"] is None
+    assert (found["counts"]["deleted"], found["counts"]["deleted_fields"]) == (1, 1)
+    assert fastresp.verify(receipt=path).same
+    client.hset("user:0", "new", "1")
+    client.hset("user:new", "a", "b")
+    assert fastresp.verify(receipt=path).differing == 2
+    assert fastresp.verify(receipt=path, sample="50%").differing <= 1  # no keys of the pattern
+
+
+def test_replaced_hashes_are_verified_as_a_whole(
+    server: LocalServer, client: redis.Redis, path: Path, tmp_path: Path
+) -> None:
+    """Of two rows with the same key, the second replaces the first."""
+    source = tmp_path / "rows.jsonl"
+    source.write_text('{"id": 1, "a": 1}\n{"id": 1, "b": 2}\n')
+    mode = fastresp.Merge(exists="replace")
+    template = "HSET user:{id} {**-id}"
+    fastresp.mass_insert(source, template, server.url, receipt=path, mode=mode)
+    assert client.hgetall("user:1") == {b"b": b"2"}
+    assert fastresp.verify(receipt=path).same
+    client.hset("user:1", "a", "1")
+    assert fastresp.verify(receipt=path, exact=True).differing == 1
