@@ -105,7 +105,9 @@ class Ending:
         if report is not None and report.stopped:
             self.end(Exit.STOPPED)
         differs = self.verified is not None and not self.verified.same
-        failed = report is not None and (report.failed or report.failed_before)
+        failed = report is not None and (
+            report.failed or report.failed_before or report.not_mirrored
+        )
         if failed or differs:
             self.end(Exit.ERRORS)
         lost = report is not None and (report.restarts or report.rows_in_doubt)

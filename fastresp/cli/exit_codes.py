@@ -44,8 +44,8 @@ class Exit(IntEnum):
 
 MEANINGS = {
     Exit.OK: "success",
-    Exit.ERRORS: "error replies, data that can't be read or sent, differences, or a problem found "
-    "by `fastresp doctor`",
+    Exit.ERRORS: "error replies, data that can't be read or sent, differences, "
+    "keys that `--mirror` did not delete, or a problem found by `fastresp doctor`",
     Exit.STOPPED: "stopped by `--max-errors` or `--on-error stop`, or by a full or busy server",
     Exit.LOST: "the server can't be used, the connection was lost, or another loader is running",
     Exit.INTERRUPTED: "interrupted, for example by Ctrl-C",

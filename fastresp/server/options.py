@@ -156,7 +156,8 @@ class Merge:
             server runs a command, so larger commands delay those clients.
 
     Raises:
-        ValueError: an argument is not a number of 1 or more.
+        ValueError: an argument is not a number of 1 or more, or has no effect because of
+            ``exists="replace"``.
     """
 
     items: int | None = None
@@ -166,6 +167,10 @@ class Merge:
     def __post_init__(self) -> None:
         _check_counts(merge_items=self.items, merge_bytes=self.bytes)
         _check("exists", self.exists, self.exists in MERGE_EXISTS, "'update' or 'replace'")
+        if self.exists == "replace" and (self.items, self.bytes) != (None, None):
+            limit = Hint("merge_items" if self.bytes is None else "merge_bytes")
+            reason = " has no effect with exists='replace', which merges no commands"
+            raise ValueError(Message(limit, reason))
 
 
 @dataclass(frozen=True)

@@ -447,7 +447,9 @@ def test_command_line(server: LocalServer, client: redis.Redis, tmp_path: Path) 
     words += ["--mirror-limit", "100%", "--bad-rows", "skip"]
     outcome = invoke(*words, "--dry-run")
     assert "- 1 bad row skipped, so --mirror would delete nothing" in outcome.stderr
-    assert "nothing deleted (--mirror): 1 bad row skipped" in invoke(*words).stderr
+    outcome = invoke(*words)
+    assert "nothing deleted (--mirror): 1 bad row skipped" in outcome.stderr
+    assert outcome.exit_code == Exit.ERRORS
 
 
 # Random refreshes.

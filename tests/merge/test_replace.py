@@ -350,6 +350,10 @@ class TestOptions:
     def test_values(self) -> None:
         with pytest.raises(ValueError, match="exists must be 'update' or 'replace', not 'skip'"):
             Merge(exists="skip")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="bytes has no effect with exists='replace'"):
+            Merge(bytes=1000, exists="replace")
+        with pytest.raises(ValueError, match="has no effect with exists='replace'"):
+            grouped({"mode": "merge", "merge_items": 5, "exists": "replace"})
         assert grouped({"mode": "merge", "exists": "replace"}) == {"mode": REPLACE}
         assert grouped({"mode": "merge", "exists": "error"}) == {"mode": Merge()}
         with pytest.raises(ValueError, match="exists is for mode='serialize'"):
