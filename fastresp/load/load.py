@@ -300,8 +300,10 @@ class Load:
             chunks.configure_for(transport.answers)
             for feature in self._features:
                 yield from feature.connected(self)
-        except BaseException:
+        except BaseException as error:
             transport.kill()
+            if not isinstance(error, Exception):
+                add_report(error, transport.report, str(transport.report))
             raise
 
     def _send(self, transport: Transport) -> Steps[None]:

@@ -215,6 +215,23 @@ def test_a_cancellation_while_lines_are_searched_has_the_report(
     assert caught.value.report.failed == 50  # type: ignore[attr-defined]
 
 
+def test_ctrl_c_before_anything_is_sent_has_the_report(server: LocalServer) -> None:
+    class Interrupting(Feature):
+        def connected(self, load: Load) -> Steps[None]:
+            yield from ()
+            raise KeyboardInterrupt
+
+        def ended(self, load: Load) -> Steps[None]:
+            yield from ()
+            load.report.saves_paused = 5
+
+    template = as_template("SET {0} {1}")
+    chunks = Chunks(iter(ROWS), template, Options(server=server.url))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(module.loading(chunks, module.choose, Interrupting()))
+    assert caught.value.report.saves_paused == 5  # type: ignore[attr-defined]
+
+
 class FailingOnce(Feature):
     """Fails when it is called first."""
 

@@ -61,7 +61,7 @@ def test_ctrl_c_at_an_instruction_without_a_line(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt) as caught:
         fastresp.dump(FunctionType(code, globals())(), None, tmp_path / "file.resp")
     *_, last = (line for _, line in traceback.walk_tb(caught.value.__traceback__))
-    assert last is None
+    assert last in (None, -1)  # -1: the first versions of Python 3.11
 
 
 def test_every_public_function_has_a_short_traceback(port: int) -> None:
