@@ -100,7 +100,7 @@ def load(source: str, templates: tuple[str, ...], from_rejects: bool, **values: 
     `--verify` reads the file again after the load, and compares it with the server, as
     `fastresp verify` does. `--receipt FILE` records what was loaded, and the result.
 
-    `--mirror 'user:*'` then deletes the keys of this pattern that the file does not name.
+    After the load, `--mirror 'user:*'` deletes keys of this pattern that the file does not name.
 
     Commands that delete data, such as DEL, need a confirmation on the terminal, or `--yes`.
     """

@@ -79,8 +79,8 @@ def verify_command(
 
     `--sample 1%` compares a share of the rows, and reports an upper bound for how many rows differ.
 
-    `--receipt FILE` repeats the comparison for the receipt of a load, and needs no SOURCE. A source
-    that has changed since has its own exit code. If the server needs a password, pass `--server` or
+    `--receipt FILE` reads SOURCE, TEMPLATE and their options from the receipt of a load. The exit
+    code is 7 if the source has changed since. If the server needs a password, pass `--server` or
     set `$REDIS_URL`.
     """
     with json_log(log == "json") as lines, ending(as_json=as_json, log=lines) as end:

@@ -73,10 +73,9 @@ REPLACEMENTS = {
 }
 OLD_VERSIONS = {"Redis": (7, 0), "Valkey": (8, 0)}
 MIN_CORES_FOR_THREADS = 4
-# The load whose forks are predicted: its length, and its rate in commands per second if none was
-# measured.
+# Length of the load whose forks are predicted, and its commands per second if no rate was measured.
 LOAD_S, ASSUMED_RATE = 600, 100_000.0
-# Shorter saves are not mentioned.
+# Minimum length of a save to mention.
 MIN_SAVE_S = 1.0
 # Minimum share of the load's time during which a save runs, for advice.
 MIN_SAVING_SHARE = 0.1
@@ -443,7 +442,7 @@ def faults(found: Findings) -> Verdict | None:
 
 
 def command_faults(found: Findings) -> Verdict | None:
-    """Check for known faults of single commands."""
+    """Check for known faults that affect only loads with certain commands."""
     every = faults_of(found.facts.info, found.facts.config)
     known = [each for each in every if not each.affects(())]
     if not known:

@@ -51,7 +51,7 @@ IN_LIST = re.compile(r' *(?:"([^"]*)"|([^,!]*?)) *(?=[,!]|$)')
 # The commands that create a value from its items.
 CREATING = ("HSET", "HMSET", "RPUSH", "LPUSH", "SADD", "ZADD")
 EXPIRING = ("EXPIRE", "PEXPIRE")
-# Commands of transactions, and commands that change their connection.
+# Commands of transactions, and commands that change the state of their connection.
 NOT_REPLACING = commands_with("multi", "end", "watch", "connection", "client", "stream")
 
 Argument: TypeAlias = Sequence[bytes | Field]

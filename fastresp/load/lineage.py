@@ -38,7 +38,7 @@ EVENT_TYPES = {"complete": "COMPLETE", "interrupted": "ABORT"}
 
 
 class Lineage:
-    """Sends the events of one load with an OpenLineageClient, which its environment configures.
+    """Sends the events of one load with an OpenLineageClient, which reads its own configuration.
 
     A failure does not stop the load: the logger ``fastresp`` logs a warning.
 

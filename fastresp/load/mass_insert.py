@@ -147,10 +147,10 @@ def mass_insert(
             Needs ``pip install 'fastresp[metrics]'``.
         receipt: the path of a JSON file to write at the end, even after an exception: the source
             with a digest, the template, the server, the counts, and the outcome.
-            ``verify(receipt=)`` compares the server with the source again. A file that is not a
-            receipt is not replaced.
-        lineage: send the receipt as OpenLineage events with OpenLineageClient, which its
-            environment configures, for example by ``OPENLINEAGE_URL``. A failure is only logged.
+            ``verify(receipt=)`` compares the server with the source again. Only an earlier receipt
+            or an empty file is replaced.
+        lineage: send the receipt as OpenLineage events with OpenLineageClient, which reads its own
+            configuration, such as ``OPENLINEAGE_URL``. A failure is only logged.
             Needs ``pip install 'fastresp[lineage]'``.
         import_source: make this load an import source, which sees expired keys (CLIENT
             IMPORT-SOURCE). Use it to copy a server that still receives writes. Needs Valkey 8.1
@@ -160,9 +160,9 @@ def mass_insert(
         index_backlog: number of documents; the load pauses while about this many, or more, are
             waiting to be indexed.
         pause_saves: whether to pause the server's own snapshots, and its rewrites of the
-            append-only file, until the load ends; in a cluster, on each primary. Their settings are
-            then restored, also after an exception or Ctrl-C. Needs permission for CONFIG and CLIENT
-            LIST.
+            append-only file, until the load ends; in a cluster, on each primary. The settings are
+            then restored, even after an exception or Ctrl-C. Needs permission for CONFIG GET,
+            CONFIG SET, CLIENT SETNAME and CLIENT LIST.
         mirror: a pattern of keys, such as ``"user:*"``, or a ``Mirror``: after a load without
             errors, delete the keys of this pattern that the source does not name, and with
             ``HSET key {**}``, the fields that their rows do not have.

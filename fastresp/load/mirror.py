@@ -47,13 +47,13 @@ KeyFields: TypeAlias = tuple[bytes, tuple[bytes, ...]]
 UNLINK = SampleCommand((b"UNLINK", b"1"), fixed_length=False, subcommand=False)
 HKEYS = SampleCommand((b"HKEYS", b"1"), fixed_length=False, subcommand=False)
 HDEL = SampleCommand((b"HDEL", b"1", b"1"), fixed_length=False, subcommand=False)
-# The keys of checkpoints, which no source has.
+# Prefix of the keys of checkpoints, which are never deleted.
 OWN_KEYS = b"fastresp:{"
 HASHES = (b"HSET", b"HMSET")
 # Keys are written to the temporary file in pages; a page keeps equal lists of fields only once.
 PAGE_KEYS = 1000
 SIZE_BYTES = 8
-# A larger file is on the disk.
+# A temporary file is in memory up to this size, then on disk.
 SPOOLED_BYTES = 8 << 20
 # Maximum number of fields that one HDEL deletes.
 HDEL_FIELDS = 1000
@@ -61,7 +61,7 @@ HDEL_FIELDS = 1000
 
 @dataclass
 class Stale:
-    """What the source lacks.
+    """The numbers of keys and fields that the source lacks.
 
     Attributes:
         keys: number of keys that the source does not name.
@@ -133,7 +133,7 @@ class ExistingKeys:
 
         Raises:
             CommandError, TransportError: the server can't be used, or the user lacks the permission
-                for a command, also for those that delete.
+                for a command, including the commands that delete.
             OSError: the temporary file can't be written.
         """
         self._server.ask(self._timeout)
@@ -222,7 +222,7 @@ class ExistingKeys:
 
 
 def check_type(error: CommandError, name: bytes, key: bytes) -> None:
-    """Ignore WRONGTYPE, because the key is no hash; raise any other error, without a row."""
+    """Ignore WRONGTYPE, because the key is not a hash; raise any other error, without a row."""
     if not error.text.startswith("WRONGTYPE "):
         text = f"{error.text} ({name.decode()} {shown_key(key)})"
         raise CommandError(text, node=error.node) from error

@@ -1,9 +1,9 @@
 """Pause the saves of servers during a load: snapshots, and rewrites of the append-only file.
 
-Each load has a connection with the name ``PAUSING`` plus the load's token, which the server closes
-if the load is killed. At its end, a load renames itself to ``RESTORING``, and restores the settings
-only if no other load is pausing. A load that begins waits until no load is restoring. So the last
-of several loads restores, whatever the order of their commands.
+Each load has a connection with the name ``PAUSING`` plus the load's token; if the load is killed,
+the server drops the connection. At its end, a load uses the name ``RESTORING``, and restores the
+settings only if no other load is pausing. A load that begins waits until no load is restoring. So
+the last of several loads restores the settings, whatever the order of their commands.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ __all__ = ["PausedSaves"]
 PAUSING, RESTORING = b"fastresp-pausing-saves:", b"fastresp-restoring-saves:"
 # Maximum seconds to connect, to wait for a reply, and to restore the settings of all servers.
 MAX_S = 5.0
-# Minimum seconds to restore a server whose turn comes late: only a few are restored in parallel.
+# Minimum seconds for each server: only a few are restored in parallel, so the last start late.
 LATE_S = 1.0
-# Seconds between checks of the connections, and for new primaries.
+# Seconds between searches for lost connections and new primaries.
 CHECKED_S = 2.0
 LOOK_S = 0.02
 RETRY_S = 0.1
@@ -68,7 +68,7 @@ class PausedServer:
         replaceable: whether another server takes over if this one ends, as in a cluster.
 
     Attributes:
-        before: the paused settings, with their values from before.
+        before: the paused settings, with their original values.
         shared: whether another load still pauses the saves at the end.
         notes: sentences for the report.
         error: why the settings can't be restored; None if they were restored.
@@ -220,7 +220,7 @@ class PausedServer:
 
     @property
     def failure(self) -> str:
-        """Why the settings are not restored, and what to do; empty if they are."""
+        """Why the settings were not restored, and what to do; empty if they were."""
         if self.error is None or not self.before:
             return ""
         commands = restoring_commands(self.before)
@@ -328,7 +328,7 @@ class PausedServers:
     def restore(self) -> None:
         """Restore the settings, in at most 5 s; a KeyboardInterrupt is raised after that.
 
-        Does nothing if this is done, or in a forked child.
+        Does nothing if they are already restored, or in a forked child.
         """
         if self.over or not self.by_name or not is_own(self):
             return
@@ -384,13 +384,13 @@ class PausedSaves(Feature):
         server, answers = load.transport.server, load.transport.answers
         topology = None if answers is None else answers.topology
         servers = [server] if topology is None else server.nodes_of(topology.nodes, 1)
-        # In case that a second Ctrl-C ends the load before ended() is called.
+        # In case a second Ctrl-C ends the load before ended() is called.
         atexit.register(self._servers.restore)
         yield Blocking(partial(self._servers.pause, servers), self._servers.end)
         self._checked = time.monotonic()
 
     def _find(self) -> None:
-        """Find what a killed load has left, although there is nothing to load."""
+        """Find settings that a killed load left paused, although there is nothing to load."""
         view = ClusterView(as_server(self._options.server, Requirements(nodes=True)))
         opened = view.open_primaries(self._options.timeout)
         for _, connection in opened:

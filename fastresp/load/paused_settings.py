@@ -1,8 +1,8 @@
 """The settings that decide when a server saves, and their paused values.
 
-The paused values of the settings contain the values from before, so nothing else must be stored:
-``save "3600 1"`` becomes ``save "100000003600 1"``, which is due in 3,170 years. So a paused value
-can be restored even after a crash or an unrelated CONFIG REWRITE.
+The paused values contain the original values: ``save "3600 1"`` becomes ``save "100000003600 1"``,
+which is due in 3,170 years. So nothing else is stored, and the settings can be restored even after
+a crash or an unrelated CONFIG REWRITE.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Setting(NamedTuple):
     Attributes:
         name: the name for CONFIG GET.
         paused: returns the paused value for a value; a paused value is returned unchanged.
-        restored: returns the value from before for a paused value; other values are unchanged.
+        restored: returns the original value for a paused value; other values are unchanged.
             Both raise ValueError for an invalid value.
     """
 
@@ -56,12 +56,12 @@ SETTINGS = (
 
 
 def is_paused(setting: Setting, value: str) -> bool:
-    """Return whether a value is a paused one."""
+    """Return whether a value is paused."""
     return setting.restored(value) != value
 
 
 def before_pause(config: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings in ``config`` that are paused, with their values from before."""
+    """Return the settings in ``config`` that are paused, with their original values."""
     found = {}
     for setting in SETTINGS:
         with suppress(KeyError, ValueError):  # unknown, or not as in Redis and Valkey

@@ -32,8 +32,8 @@ __all__ = [
 NODES_SHOWN = 3
 # The settings that decide when a server forks.
 SETTINGS = ("save", "auto-aof-rewrite-percentage", "auto-aof-rewrite-min-size")
-# Time of a load in the server, if no rate limit applies. Measured with Redis 7.0 over a unix
-# socket: SET of 129 bytes 1.4 us, HSET of 10 fields (330 bytes) 3.3 us.
+# Time of a load in the server, per command and per byte, if no rate limit applies. Measured with
+# Redis 7.0 over a unix socket: SET of 129 bytes 1.4 us, HSET of 10 fields (330 bytes) 3.3 us.
 COMMAND_S, BYTE_S = 0.5e-6, 8e-9
 # Speed of a save, in bytes of used memory, if the server's last save took less than a second.
 # Measured on a busy machine: 40 MB/s with Redis 7.0, 65 with 8.2, 205 with Valkey 9.1.
@@ -41,11 +41,12 @@ SAVE_BYTES_S = 100e6
 # Size of a snapshot / size of the commands that created its data. Measured: 1,000,000 hashes of 10
 # fields, 208 MB / 330 MB.
 SNAPSHOT_SHARE = 0.6
-# More rewrites are not counted.
+# Maximum number of rewrites to count.
 MAX_REWRITES = 1000
-# Time of a fork, if the server has not forked yet. Source: Redis documentation, latency.
+# Time of a fork, per byte of memory, if the server has not forked yet. Source: Redis documentation,
+# latency.
 FORK_S_PER_BYTE = 10e-3 / 1e9
-# Shorter blocks of the server are not mentioned.
+# Minimum length of a fork to mention.
 MIN_FORK_S = 1e-3
 
 
@@ -255,7 +256,7 @@ class Place(NamedTuple):
         name: host and port of a node; empty for a single server.
         info: the fields of INFO; if it was refused, there are no warnings.
         config: the settings that the server returned.
-        load: what is expected of the load; None if its size is unknown.
+        load: the expectations for the load; None if its size is unknown.
     """
 
     name: str
@@ -304,7 +305,7 @@ def warnings_of(
 
 
 def _paused(before: Mapping[str, str]) -> tuple[str | Hint, ...]:
-    """Describe what a load that pauses saves, and still runs or was killed, has changed."""
+    """Describe settings that a load has paused, which is still running or was killed."""
     return (
         "the saves of the server are paused by a load with ", Hint("pause_saves", True),
         f"; if no such load is running, one was killed: run {restoring_commands(before)}",

@@ -22,7 +22,7 @@ from .load import Feature, Load
 
 __all__ = ["Snapshot"]
 
-# Seconds between two questions to the servers.
+# Seconds between polls of the servers.
 ASKED_S = 0.1
 # Seconds before a snapshot is repeated: servers report the time of the last save in seconds.
 AGAIN_S = 1.0
@@ -58,8 +58,8 @@ class Save:
         self.done = False
         self.progress: tuple[Any, ...] = ()
         self._run_id: str | None = None
-        # The time of the last successful save when INFO was last read, and when a snapshot that
-        # counts had begun; None before this.
+        # rdb_last_save_time: in the last INFO, and when the running snapshot began. None if no INFO
+        # was read, or if no snapshot that counts has begun.
         self._last: str | None = None
         self._before: str | None = None
         self._again_at, self._repeats = 0.0, 0
@@ -84,8 +84,8 @@ class Save:
             if self.done or saving:
                 return
             self._check_status(info)
-            # Something ended the snapshot without an error, or the snapshot before it ended in the
-            # same second. In either case, begin another one.
+            # Something ended the snapshot without an error, or its predecessor ended in the same
+            # second. In either case, begin another one.
             self._before = None
             self._again_at = time.monotonic() + AGAIN_S
             self._repeats += 1

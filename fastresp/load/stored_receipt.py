@@ -66,7 +66,7 @@ class ChangedSource(SourceError):
 class SourceDigest:
     """The SHA-256 of a source: of its files' bytes, or of the commands made from it.
 
-    SHA-256, because current CPUs have instructions for it: 1.7 GiB/s; BLAKE2b has 0.9.
+    SHA-256, because current CPUs have instructions for it: 1.7 GiB/s; BLAKE2b reaches 0.9.
 
     Args:
         data: the source, as returned by ``as_source()``.
@@ -102,7 +102,8 @@ class SourceDigest:
     def result(self) -> str | None:
         """Wait until the files are read, and return the digest; None if there is a ``reason``.
 
-        Files are checked for changes once more: a load reads them for longer than the digest does.
+        Files are checked for changes once more, because a load may read them after the digest is
+        computed.
         """
         if self._reading is not None:
             self._reading.result()
@@ -230,7 +231,7 @@ class StoredReceipt:
     def _replacing(self, template: Template | None) -> Template | None:
         """Return the template; with a DEL before each HSET if the load replaced whole hashes.
 
-        But not if the digest is of commands: it has no DEL.
+        If the digest is of commands, the template is unchanged: the digest includes no DEL.
         """
         options, digest = self.document["options"], self.document["source"]["digest"]
         replaced = (options["mode"], options.get("exists")) == ("merge", "replace")
@@ -239,10 +240,10 @@ class StoredReceipt:
         return replacing(template)
 
     def digest(self, data: Any) -> SourceDigest:
-        """Return the digest to compute of a source.
+        """Return a SourceDigest that is comparable with the receipt.
 
         Raises:
-            ValueError: the source is of another kind.
+            ValueError: the digest of this source would be of another kind.
         """
         made, over = SourceDigest(data), self.document["source"]["digest"]["over"]
         if made.over != over:

@@ -1,6 +1,6 @@
 """The exceptions that fastresp raises, and the location of an error's row.
 
-``report.py`` has the two that hold the failures of a whole load or push.
+``report.py`` has LoadErrors and PushError, which hold the failures of a whole load or push.
 """
 
 from __future__ import annotations

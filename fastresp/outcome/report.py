@@ -185,8 +185,8 @@ class Report(Displayed):
         indexes: the state of each search index that covers keys of the load.
         saves_paused: with ``pause_saves``, number of servers whose saves were paused.
         saves_restored: number of these servers whose settings were restored at the end.
-        saves_notes: sentences about paused saves: what an earlier load had left, what another load
-            still pauses, what was changed meanwhile, and what could not be restored.
+        saves_notes: sentences about paused saves: settings that an earlier load left paused, that
+            another load still pauses, that were changed meanwhile, or that could not be restored.
         warnings: known faults of the server that affect this load, and what to do about them.
         plan: of ``copy(dry_run=True)``, the CopyPlan; otherwise None.
         verification: of ``copy(verify=True)``, the CopyVerifyReport; otherwise None.

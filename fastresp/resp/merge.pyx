@@ -5,7 +5,8 @@ Merging: ``RPUSH k a``, ``RPUSH k b`` becomes ``RPUSH k a b``.
 
 Replacing: ``HSET k f v`` becomes ``HIMPORT SET k fields v``, or a script that first deletes the
 hash. ``fields`` is a field set: field names that its connection has declared with HIMPORT PREPARE.
-Its name is a digest of the names, so it means the same on all connections and in all loads.
+The name of a set is a digest of its field names, so it is the same on all connections and in all
+loads.
 """
 
 cimport cython
@@ -36,13 +37,13 @@ cdef extern from "Python.h":
 cdef enum:
     # The most arguments of a command. Source: processMultibulkBuffer() in networking.c.
     MAX_WORDS = 1048576
-    # The most field sets of a load; the script writes rows with other fields.
+    # Maximum number of field sets of a load; the script writes rows with other fields.
     MAX_SETS = 64
-    # The most bytes of the names of a field set.
+    # Maximum bytes of the names of a field set.
     MAX_NAMES_BYTES = 1 << 16
     # Room for a chunk, which usually shrinks.
     START_BYTES = (1 << 19) + (1 << 17)
-    # More than the bytes that a command gains, besides the script.
+    # Upper bound of the bytes by which a command grows, without the script.
     ROOM = 128
 
 cdef bytes CALLS = b"$4\r\nEVAL\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (

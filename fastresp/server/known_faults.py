@@ -62,8 +62,8 @@ class Fault:
 
     Attributes:
         code: the issue, or the CVE.
-        product: the faulty server; for a module, the server that loads the module.
-        versions: the faulty versions; of the module, if there is one.
+        product: the faulty server; for a fault of a module, the server that loads it.
+        versions: the faulty versions of the server or the module.
         effect: what happens, and when.
         source: where the fault and its versions are described.
         avoided: how to avoid the fault without an upgrade; empty if this is impossible.
@@ -73,8 +73,8 @@ class Fault:
         setting: a setting on which the fault depends; empty if there is none.
         harmless: the values of the setting with which the fault does not occur.
         state: fields of INFO, and the values with which the fault occurs.
-        pipeline_bytes: the fault does not occur with at most this many bytes in flight; None if
-            their number does not matter.
+        pipeline_bytes: maximum bytes in flight with which the fault does not occur; None if their
+            number does not matter.
     """
 
     code: str
@@ -242,7 +242,7 @@ class FoundFault(NamedTuple):
         return f"{self.fault.product_name or self.fault.product} {self.version}"
 
     def advice(self, *, limits: bool = True) -> Message:
-        """Return what to do; empty if there is only the source to read.
+        """Return what to do; empty if no remedy is known.
 
         Args:
             limits: whether the transport limits the bytes in flight.
@@ -285,8 +285,8 @@ def product_of(info: Mapping[str, str]) -> Product:
 def version_of(fault: Fault, info: Mapping[str, str]) -> tuple[int, ...]:
     """Return the version of a fault's product or module from INFO; empty if unknown.
 
-    Valkey Search has the bits of its version in the module's version, and RediSearch has decimal
-    digits. On Valkey, versions of RediSearch 2 are too small for the former.
+    A module's version is a number. In Valkey Search, each part of the version has 8 bits; in
+    RediSearch 2, two decimal digits, so the number is below 65,536, and the result is empty.
     """
     if not fault.module:
         return parsed(info.get(f"{fault.product.lower()}_version", ""))
@@ -313,7 +313,7 @@ def _holds(info: Mapping[str, str], name: str, value: str) -> bool:
 
 
 def settings_needed(info: Mapping[str, str]) -> list[str]:
-    """Return the settings that tell whether a server has a fault; usually, there are none."""
+    """Return the settings that decide whether a server has a fault; usually none."""
     needed = (found.fault.setting for found in _candidates(info))
     return list(dict.fromkeys(filter(None, needed)))
 
@@ -323,8 +323,8 @@ def faults_of(info: Mapping[str, str], settings: Mapping[str, str]) -> tuple[Fou
 
     Args:
         info: the fields of INFO; if empty, no fault is found.
-        settings: the settings of ``settings_needed()``, as far as the server returns them. A fault
-            that depends on any other setting may occur.
+        settings: the settings of ``settings_needed()`` that the server returned. A fault that
+            depends on a missing setting is returned with that setting as ``unknown``.
     """
     faults = []
     for found in _candidates(info):

@@ -147,7 +147,7 @@ class Merge:
 
     Attributes:
         exists: what HSET does with a hash that exists: ``"update"`` sets the row's fields and keeps
-            all others; ``"replace"`` replaces the hash, so that it has the row's fields only and no
+            all others; ``"replace"`` replaces the hash, so that it has only the row's fields and no
             time to live. Values of other types are kept, and their rows fail with WRONGTYPE. The
             commands are then not merged: HSET becomes HIMPORT SET (Redis 8.10) or a script.
         items: maximum items (elements, members, field-value pairs, keys) of a merged command; None
@@ -314,15 +314,15 @@ class Checkpoint:
 class Mirror:
     """After a load without errors, delete what the source does not name.
 
-    Deleted are the keys that match a pattern, existed before the load, and are in no command of the
-    source; and of keys that ``HSET key {**}`` writes, the fields that existed before and that no
-    row of the key has. Keys of fastresp's checkpoints are never deleted.
+    This deletes keys that match a pattern, existed before the load, and are in no command of the
+    source. In hashes that ``HSET key {**}`` writes, it deletes fields that existed before and that
+    no row of the key has. Keys of fastresp's checkpoints are never deleted.
 
     Attributes:
         keys: the pattern, as for SCAN, such as ``"user:*"``. All keys that match it must come from
             this source.
-        limit: the maximum number of keys to delete or to delete fields of; or a percentage of the
-            keys that match. If there are more, nothing is deleted, and SourceError is raised.
+        limit: the maximum number of keys that are deleted or lose fields, or a percentage of the
+            keys that match. If more would be, nothing is deleted, and SourceError is raised.
 
     Raises:
         ValueError: an argument is invalid.

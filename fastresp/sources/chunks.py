@@ -57,7 +57,7 @@ GATHERED_S = 1.0
 # With a rate limit, a merged command has at most the commands that the limit allows in this many
 # seconds, because a merged command is sent as a whole.
 LIMITED_S = 0.01
-# Returns what merges or replaces the commands of a lane.
+# Returns a Merger or Replacer for the commands of a lane.
 Make: TypeAlias = Callable[[], Merger | Replacer]
 # Commands with several keys, used only after asking the server: it may lack MSETEX, and the user
 # may lack permission.

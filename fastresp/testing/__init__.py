@@ -18,7 +18,7 @@ from .misbehaviours import MISBEHAVIOURS, Misbehaviour
 
 __all__ = ["HANDSHAKE", "Connection", "HangUp", "Misbehaving", "Misbehaviour"]
 
-# Commands with which clients begin a connection.
+# Commands with which clients set up a connection.
 HANDSHAKE = frozenset({"AUTH", "CLIENT", "COMMAND", "HELLO", "INFO", "PING", "SELECT"})
 
 
@@ -37,12 +37,11 @@ class Misbehaving:
         server: the URL of the real server: ``redis://`` or ``unix://``, without TLS.
         listen: the TCP port on 127.0.0.1, 0 for any free port; or the path of a unix socket.
         only: the command with wrong replies, such as ``"GET"`` or ``"CLUSTER SLOTS"``; by default
-            the ``command`` of the misbehaviour, usually all.
+            the ``command`` of the misbehaviour, usually all commands.
         honest: commands with honest replies: their names, such as ``HANDSHAKE``, or a function that
             is called with the `Connection` and a command, and returns a bool.
-        after: number of commands of each connection to answer honestly first.
-        flood_bytes: replies that never end are ended after this many bytes, by closing the
-            connection.
+        after: number of commands at the start of each connection that have honest replies.
+        flood_bytes: in a reply that never ends, the connection is closed after this many bytes.
 
     Attributes:
         url: the URL for clients, with the user, password and database of the real server's URL.
@@ -143,7 +142,7 @@ class Misbehaving:
                 connection.send(self._reply(connection, [], b""))
             for number, command in enumerate(connection.commands()):
                 reply = connection.honest(command)
-                # First of all self._honest(), which may count commands.
+                # Always call self._honest(), because it may count commands.
                 honest = self._honest(connection, command) or number < self._after
                 if not honest and self._matches(command):
                     connection.count += 1

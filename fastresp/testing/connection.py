@@ -13,7 +13,7 @@ __all__ = ["Connection", "HangUp", "Reply"]
 
 # poll() reports these although the client's last bytes are unread; only Linux has the second.
 CLOSED = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
-# A client that sends nothing for this time waits for replies.
+# A client that sends nothing for this time counts as waiting for replies.
 SILENCE_S = 0.05
 
 
@@ -67,14 +67,14 @@ class Connection:
         self._client.sendall(data)
 
     def flood(self, data: bytes) -> None:
-        """Send the same bytes again and again, and hang up after ``flood_bytes`` bytes."""
+        """Send the same bytes repeatedly, and close the connection after ``flood_bytes`` bytes."""
         block = data * (65536 // len(data) or 1)
         for _ in range(0, self._flood_bytes, len(block)):
             self.send(block)
         raise HangUp
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait without reading; None is until the client closes the connection.
+        """Wait without reading; with None, until the client closes the connection.
 
         Raises:
             HangUp: the client has closed the connection, or the server ends.
@@ -85,7 +85,7 @@ class Connection:
             raise HangUp
 
     def wait_for_more(self) -> None:
-        """Wait until the client has paused, and then sends at least one byte."""
+        """Wait until the client has paused, and has then sent at least one byte."""
         poll = select.poll()
         poll.register(self._client, select.POLLIN)
         while poll.poll(SILENCE_S * 1000):
@@ -93,7 +93,7 @@ class Connection:
         self._commands.fill()
 
     def freeze(self) -> None:
-        """Read and ignore all that the client sends, until it closes the connection."""
+        """Read and ignore everything that the client sends, until it closes the connection."""
         while self._client.recv(65536):
             pass
         raise HangUp
@@ -104,7 +104,7 @@ class Connection:
         raise HangUp
 
     def half_close(self) -> None:
-        """End the replies, but not the connection."""
+        """Close the sending direction; the client can still send."""
         self._client.shutdown(socket.SHUT_WR)
 
     def end(self) -> None:

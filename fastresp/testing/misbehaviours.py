@@ -21,7 +21,7 @@ class Misbehaviour:
         category: the heading in the table of misbehaviours.
         does: what the server does.
         client_should: what a client should do.
-        expect: what a call must end with: ``"reply"``, the real server's reply; ``"error"``, an
+        expect: what a call may end with: ``"reply"``, the real server's reply; ``"error"``, an
             exception, or the real server's reply; ``"any"``, anything but a hang or a crash,
             because not every client can notice this fault.
         command: the only command with wrong replies, such as ``"CLUSTER SLOTS"``; ``""`` for all.
@@ -70,7 +70,7 @@ def then_hang_up(data: bytes | int) -> Reply:
 
 
 def endless(again: bytes, beginning: bytes = b"") -> Reply:
-    """Send these bytes again and again."""
+    """Send these bytes repeatedly."""
 
     def reply(connection: Connection, command: list[bytes], honest: bytes) -> bytes:
         connection.send(beginning)

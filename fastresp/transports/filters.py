@@ -96,7 +96,7 @@ class FieldSetFilter(Filter):
 
     Field sets belong to a connection, so each new connection declares all of them. If a command
     were sent before its declaration succeeded, it could write the fields of an earlier declaration.
-    A connection that has forgotten a field set is replaced, and its commands are resent in order.
+    A connection that has forgotten a field set counts as lost.
 
     Args:
         field_sets: the HIMPORT PREPARE commands of the load so far.
@@ -275,9 +275,10 @@ class Durability(Filter):
 class NudgeFilter(Filter):
     """Sends a PING when a server is silent; drops its error reply, and does not count its bytes.
 
-    Valkey 9.0.0 to 9.0.2 with several I/O threads may hold replies back until it receives more
-    bytes (https://github.com/valkey-io/valkey/issues/3198). A busy server only gets a few bytes
-    more. Since replies are in order, the reply to PING follows all replies of the load.
+    Valkey 8.0 to 9.0 with several I/O threads may hold replies back until it receives more bytes
+    (https://github.com/valkey-io/valkey/issues/3198; known_faults.py has the versions). For a busy
+    server, a PING is harmless. Since replies are in order, the reply to PING follows all replies of
+    the load.
     """
 
     _refused = False
@@ -488,7 +489,7 @@ class PipelineFilter(Filter):
     A larger command is sent alone.
 
     Args:
-        most: maximum bytes of the commands that are sent and not answered.
+        most: maximum bytes in flight.
     """
 
     def __init__(self, most: int) -> None:

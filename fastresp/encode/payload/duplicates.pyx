@@ -294,7 +294,7 @@ cdef enum:
 
 cdef int64_t NAMED = <int64_t>1 << 62
 cdef int64_t IS_HASH = <int64_t>1 << 61
-# Commands that change the database, or may write a key that is not among their positions.
+# Commands that select another database, or may write a key that is not at a known position.
 UNCLEAR = frozenset((b"SELECT", b"SWAPDB", b"SORT", b"GEORADIUS", b"GEORADIUSBYMEMBER"))
 
 
@@ -353,8 +353,8 @@ cdef class SourceKeys:
     """The keys that the commands of a source name, and the fields of its hashes.
 
     A key needs 32 to 64 bytes: a hash of 64 bits, and a bit for each of its fields. A field whose
-    name is not among the first 61 names needs as much as a key. Different keys have the same hash
-    with a probability of keys / 2^64; then a key counts as named although it is not.
+    name is not among the first 61 names needs as much as a key. A key that is not named has the
+    hash of a named key with a probability of keys / 2^64; it then counts as named.
 
     Args:
         of_fields: whether to remember the fields of hashes.
@@ -403,7 +403,7 @@ cdef class SourceKeys:
         return chunk
 
     cdef int check(self, Walk walk, bint unknown) except -1:
-        """Note the name of a command whose keys are unknown."""
+        """Set ``unclear`` if the keys of a command are unknown."""
         cdef long long words, size
         cdef const char *text
         walk.p = known_length_end(walk.p + 1, &words)
@@ -415,7 +415,7 @@ cdef class SourceKeys:
     cdef int see_fields(self, Walk walk, const LastRule *last, bytes key) except -1:
         """Remember the fields of a command of a hash: for commands other than HSET, all arguments.
 
-        A number such as HINCRBY's then counts as a field, too, which does no harm.
+        The number in HINCRBY, for example, then also counts as a field, which is harmless.
         """
         cdef uint64_t base = hashed(key, len(key)), field
         cdef Entry *entry = self.keys.find(base)
@@ -446,7 +446,7 @@ cdef class SourceKeys:
         return 0
 
     def add(self, bytes key not None):
-        """Name a key; return whether it is new."""
+        """Add a key; return whether it is new."""
         cdef Entry *entry = self.keys.find(hashed(key, len(key)))
         cdef bint new = entry.number == 0
         entry.number |= NAMED

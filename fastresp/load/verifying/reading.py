@@ -97,7 +97,7 @@ class ReadChunks(Chunks):
     def open(self) -> None:
         if self._source is None:
             super().open()
-            # The observers get the source's commands, not the reads.
+            # The observers receive the source's commands, not the reads.
             observers, self._observers = self._observers, []
             self.writer = ReadEncoder(self.writer, self.planner, observers)
 

@@ -62,7 +62,7 @@ class Difference:
         kind: ``"missing"``; ``"value"``: a different value, score or document; ``"type"``: the key
             has the wrong type; ``"ttl"``: a different time to live; ``"extra"``: a value that the
             source removes, a list item that is not in the source, with ``exact``, a field or member
-            that is not in the source, or with ``mirror``, a key that is not.
+            that is not in the source, or with ``mirror``, a key that is not in the source.
         wanted: the value in the source, as bytes. A time to live is in milliseconds: from now, or
             since 1970 if the source sets an absolute time. For a number of items: how many of the
             server's items are in the source. None if the value must not exist.

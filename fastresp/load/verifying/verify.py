@@ -356,7 +356,7 @@ class Verification:
         return [*differences]
 
     def _find_unnamed(self, glob: str) -> VerifySteps:
-        """Find keys of a pattern that the source does not name; check that they still exist."""
+        """Find keys of a pattern that the source does not name, and that still exist."""
         scan = Scan(self._server.requiring(optional_commands=None), self.options.timeout, glob)
         found = yield Blocking(partial(self._scan_unnamed, scan, glob), scan.disconnect)
         if found:
