@@ -48,8 +48,8 @@ sql = data_option("--sql QUERY", "Use the result of this SQL query over the tabl
 sort_by = data_option("--sort-by A,B", "Sort the rows by these columns, with DuckDB.")
 format = data_option(  # noqa: A001
     "--format F",
-    "Input format; overrides the file extension: `csv`, `tsv`, `jsonl`, `lines`, `parquet`, "
-    "`arrow`, `rdb`, `resp`, `commands`.",
+    "Format, if not the extension's: `csv`, `tsv`, `jsonl`, `lines`, `parquet`, `arrow`, `rdb`, "
+    "`resp`, `commands`.",
     type=click.Choice(INPUT_FORMATS),
 )
 resp_format = data_option(
@@ -162,14 +162,14 @@ checkpoint_clear = checkpoint_option(
 )
 mode = mode_option(
     "--mode M",
-    "`merge`: combine adjacent commands; `serialize`: create whole new keys with RESTORE; "
-    "`replicate`: fill an empty server as its primary.",
+    "`merge`: combine commands; `serialize`: create keys with RESTORE; `replicate`: fill an empty "
+    "server.",
     type=click.Choice(["commands", "merge", "serialize", "replicate"]),
     default="commands",
 )
 exists = mode_option(
     "--exists E",
-    "Existing keys (`serialize`) or hashes (`merge`: only `replace`); `replace` does not ask.",
+    "What happens to existing keys (`serialize`) or hashes (`merge`); `replace` needs no `--yes`.",
     type=click.Choice(["error", "replace", "skip"]),
     default="error",
 )
@@ -181,14 +181,12 @@ max_payload_bytes = mode_option(
 )
 listen = mode_option(
     "--listen ADDRESS",
-    "With `replicate`, the address of this machine to which the server connects, such as "
-    "`10.0.0.5` or `10.0.0.5:7000`.",
+    "With `replicate`, this machine's address for the server to connect to, such as 10.0.0.5:7000.",
     show_default="the address that reaches the server, and a free port",
 )
 announce = mode_option(
     "--announce ADDRESS",
-    "With `replicate`, the address that the server connects to, if it differs: "
-    "`--listen 0.0.0.0:7000 --announce nat.example:7000`.",
+    "With `replicate`, the address that the server connects to, if `--listen` has another.",
 )
 merge_items = mode_option(
     "--merge-items N",
@@ -204,8 +202,7 @@ merge_bytes = mode_option(
 )
 mirror = mirror_option(
     "--mirror P",
-    "After a load without errors, delete keys of this pattern that SOURCE lacks, and with `{**}`, "
-    "fields.",
+    "After a load without errors, delete keys of this pattern (`{**}`: and fields) not in SOURCE.",
 )
 mirror_limit = mirror_option(
     "--mirror-limit N|N%",
@@ -286,7 +283,7 @@ metrics = option(
 )
 receipt = option(
     "--receipt FILE",
-    "At the end, write FILE, a JSON receipt, which `fastresp verify --receipt` checks again.",
+    "Write a JSON receipt; `fastresp verify --receipt` compares source and server again.",
     type=FILE,
 )
 lineage = option(
