@@ -202,7 +202,7 @@ merge_bytes = mode_option(
 )
 mirror = mirror_option(
     "--mirror P",
-    "After a load without errors, delete keys of this pattern (`{**}`: and fields) not in SOURCE.",
+    "After a load without errors, delete keys of this pattern, and fields, that SOURCE lacks.",
 )
 mirror_limit = mirror_option(
     "--mirror-limit N|N%",

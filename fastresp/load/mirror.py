@@ -287,7 +287,7 @@ class Mirroring(Feature):
         of_fields = compares_fields(chunks.template, options)
         self._named = SourceKeys(of_fields)
         self._existing = ExistingKeys(options, of_fields=of_fields)
-        self._reason = "the load did not end well"  # why nothing is deleted
+        self._reason = "the load failed or was interrupted"  # why nothing is deleted
         chunks.observe(self._named.see, earlier=True)
 
     def opening(self, load: Load) -> Steps[Report | None]:
@@ -351,7 +351,7 @@ class Mirroring(Feature):
             if self._options.checkpoint is not None:  # it is marked as complete
                 advice = "; then start again with ", Hint("checkpoint_clear", True)
             raise SourceError(Message("nothing was deleted: ", excess, *advice))
-        self._reason = "the deletion did not end well"
+        self._reason = "the deletion failed or was interrupted"
         self._existing.delete()
         self._reason = ""
 

@@ -1,4 +1,4 @@
-"""Warnings before a load: known faults of the server, and forks during the load.
+"""Warnings before a load: known faults of the server, forks during the load, paused saves.
 
 A server forks to save its data, to rewrite its append-only file, and to synchronize a replica. A
 fork blocks the server while the kernel copies its page table, and then needs memory for each page
@@ -284,7 +284,7 @@ def warnings_of(
         text if len(names) == len(places) else Message(f"{', '.join(names)}: ", text)
         for text, names in faulty.items()
     ]
-    forking = [
+    of_saves = [
         Message(f"{place.name}: " if place.name else "", text)
         for place in places
         if place.load is not None and place.info
@@ -293,15 +293,15 @@ def warnings_of(
             place.load,
         )
     ]
-    forking += [
+    of_saves += [
         Message(f"{place.name}: " if place.name else "", *_paused(before))
         for place in places
         if not pause_saves and (before := before_pause(place.config))
     ]
-    if len(places) > NODES_SHOWN < len(forking):
-        more = len(forking) - NODES_SHOWN
-        forking[NODES_SHOWN:] = [Message(f"{counted(more, 'more warning')} about nodes")]
-    return texts + forking
+    if len(places) > NODES_SHOWN < len(of_saves):
+        more = len(of_saves) - NODES_SHOWN
+        of_saves[NODES_SHOWN:] = [Message(f"{counted(more, 'more warning')} about nodes")]
+    return texts + of_saves
 
 
 def _paused(before: Mapping[str, str]) -> tuple[str | Hint, ...]:

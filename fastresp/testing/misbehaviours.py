@@ -327,7 +327,7 @@ INVALID_REPLIES: list[Row] = [
         ("huge array", "Announces an array of 4 billion elements, and sends none.", RECEIVED,
          then_freeze(b"*4000000000\r\n")),
         ("deep", "Begins 100,000 nested arrays.", DEPTH, then_freeze(b"*1\r\n" * 100_000)),
-        ("deep to the end", "Sends an integer in 100,000 nested arrays.", DEPTH,
+        ("deeply nested array", "Sends an integer in 100,000 nested arrays.", DEPTH,
          instead(b"*1\r\n" * 100_000 + b":1\r\n")),
     ]
 ]  # fmt: skip
@@ -354,7 +354,7 @@ RESP3: list[Row] = [
         (name, f"Sends `{shown}` instead of each reply.", INVALID, "any",
          then_freeze(shown.encode().replace(b" ", b"\r\n") + b"\r\n"))
         for name, shown in {
-            "boolean of neither": "#x", "double in words": ",one",
+            "invalid boolean": "#x", "double in words": ",one",
             "streamed string": "$? ;3 abc ;0", "map of half a pair": "%1 +a",
             "huge map": "%4611686018427387905",
         }.items()

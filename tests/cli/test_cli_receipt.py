@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
 from command_line import invoke
+from receipts import HSET, receipt, write_users
 
 import fastresp
 from fastresp.cli.exit_codes import Exit
 
 pytestmark = pytest.mark.usefixtures("server", "url_in_environment")
 
-HSET = "HSET user:{id} {**}"
 ROWS = [{"id": str(i), "name": f"name {i}"} for i in range(100)]
 
 
 @pytest.fixture
 def users(tmp_path: Path) -> Path:
-    path = tmp_path / "users.csv"
-    path.write_text("id,name\n" + "".join(f"{i},name {i}\n" for i in range(1000)))
-    return path
+    return write_users(tmp_path)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "receipt.json"
-
-
-def receipt(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
 
 
 def test_verification(client: redis.Redis, users: Path, path: Path) -> None:

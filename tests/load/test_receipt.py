@@ -22,6 +22,7 @@ import pytest
 import redis
 from loads import Insert, commands, lost
 from places import ROOT
+from receipts import HSET, receipt, write_users
 from server_programs import WHEEL_SERVERS, located
 
 import fastresp
@@ -31,26 +32,18 @@ from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Options
 from fastresp.sources.chunks import Chunks
 
-HSET = "HSET user:{id} {**}"
 ROWS = [{"id": str(i), "name": f"name {i}"} for i in range(1000)]
 PAGE = ROOT / "docs" / "reference" / "receipt.md"
 
 
 @pytest.fixture
 def users(tmp_path: Path) -> Path:
-    path = tmp_path / "users.csv"
-    path.write_text("id,name\n" + "".join(f"{i},name {i}\n" for i in range(1000)))
-    return path
+    return write_users(tmp_path)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "receipt.json"
-
-
-def receipt(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
 
 
 def digest(path: Path) -> tuple[str, str | None]:
