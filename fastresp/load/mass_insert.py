@@ -12,6 +12,7 @@ from ..outcome.errors import TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..outcome.tracebacks import public
+from ..server.descriptors import needed_for
 from ..server.options import (
     SNAPSHOT,
     Checkpoint,
@@ -32,6 +33,7 @@ from ..sources.chunks import Chunks
 from ..sources.source import Data, as_source, files_of
 from ..transports.base import Transport
 from ..transports.driver import Steps, run
+from ..transports.redis_cli import RedisCli
 from ..transports.socket import SocketTransport
 from .checkpoint.feature import CheckpointFeature
 from .load import Choose, Feature, Load
@@ -216,7 +218,9 @@ def loading(chunks: Chunks, choose: Choose, *more: Feature) -> Steps[Report]:
         more: further features, called after all others.
     """
     try:
-        return Load(chunks, choose, [*features(chunks), *more]).core()
+        with needed_for("the load can't start"):  # the features may have to be imported
+            found = features(chunks)
+        return Load(chunks, choose, [*found, *more]).core()
     except BaseException:
         chunks.close()
         raise
@@ -291,6 +295,4 @@ def choose(options: Options, *, server: Server, **more: Any) -> Transport:
         beyond = "redis-cli --pipe can't load a whole cluster"
     if beyond:
         raise TransportError(Message(f"{beyond}; use ", Hint("transport", "socket")))
-    from ..transports.redis_cli import RedisCli
-
     return RedisCli(server, timeout=options.timeout, rate_limit=options.rate_limit)

@@ -26,8 +26,11 @@ POLLIN, POLLOUT = 1, 4
 def are_exhausted(error: BaseException | None) -> bool:
     """Return whether an exception or one of its causes is due to a lack of file descriptors."""
     while error is not None:
-        # Without free descriptors, looking up a host or a folder fails with an unrelated error.
-        if isinstance(error, OSError) and (error.errno in EXHAUSTED or not _one_is_left()):
+        # Without free descriptors, imports and looking up a host or a folder fail with an
+        # unrelated error.
+        if isinstance(error, OSError | ImportError) and (
+            getattr(error, "errno", None) in EXHAUSTED or not _one_is_left()
+        ):
             return True
         error = error.__cause__ or error.__context__
     return False
@@ -43,18 +46,19 @@ def _one_is_left() -> bool:
 
 @contextmanager
 def needed_for(what: str) -> Iterator[None]:
-    """If no file descriptor is free, convert an OSError in the block to a TransportError.
+    """If no file descriptor is free, convert an error in the block to a TransportError.
 
     ``what`` is the failed action, such as ``"redis-cli can't be started"``.
     """
     try:
         yield
-    except OSError as error:
+    except (OSError, ImportError) as error:
         from ..outcome.errors import TransportError  # not at the start: --help does not need it
 
         if isinstance(error, TransportError) or not are_exhausted(error):
             raise
-        raise TransportError(f"{what}: {error.strerror} ({ADVICE})") from error
+        why = getattr(error, "strerror", None) or error
+        raise TransportError(f"{what}: {why} ({ADVICE})") from error
 
 
 def is_patched() -> bool:

@@ -87,7 +87,6 @@ def test_load(server: LocalServer, tmp_path: Path) -> None:
     assert not modules & {f"fastresp.cli.{name}" for name in commands}
     features = {"stored_receipt", "verifying.report", "copying.options"}
     assert not modules & {f"fastresp.load.{name}" for name in features}
-    assert "fastresp.transports.redis_cli" not in modules
     # The first reads the metadata of packages, such as redis-py's version.
     assert not modules & {"email.parser", "html", "zoneinfo", "difflib"}
 

@@ -102,6 +102,22 @@ for left in range(0, 14):
     assert all(each["acknowledged"] == each["in_doubt"] == 0 for each in errors)
 
 
+def test_descriptors_to_import_features(server: LocalServer, tmp_path: Path) -> None:
+    code = """
+options = {"pause_saves": True, "receipt": sys.argv[2], "mirror": "k*", "durable": "snapshot"}
+insert = fastresp.mass_insert
+spare = max(map(int, os.listdir("/proc/self/fd")))
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+for name, value in options.items():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare, most))
+    tell(lambda: insert(rows(), SET, server=url, **{name: value}))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+"""
+    answers = answers_of(code, server.url, str(tmp_path / "receipt"))
+    assert [each["error"] for each in answers] == ["TransportError"] * 4
+    assert all("ulimit -n" in each["words"] for each in answers)
+
+
 def test_descriptors_for_a_host_name(
     start_server: Callable[..., LocalServer], port: int, cli: str
 ) -> None:
