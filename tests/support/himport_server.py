@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingUnixStreamServer
 from typing import Any
@@ -36,6 +37,22 @@ START_S = 20
 Hook = Callable[[int, tuple[bytes, ...]], bytes | None]
 
 
+@cache
+def let_scripts_read_errors(scripting: Any) -> None:
+    """Make the ``err`` of pcall() a Lua string, as in Redis: fakeredis has a Python object."""
+    mixin = scripting.ScriptingCommandsMixin
+    pcall = mixin._lua_redis_pcall
+
+    def corrected(self: Any, *arguments: Any) -> Any:
+        made = pcall(self, *arguments)
+        error = made[b"err"] if scripting.LUA_MODULE.lua_type(made) == "table" else None
+        if isinstance(error, str):
+            made[b"err"] = error.encode()
+        return made
+
+    mixin._lua_redis_pcall = corrected
+
+
 class HimportServer:
     """A server on a unix socket, whose data and commands are fakeredis'.
 
@@ -48,6 +65,7 @@ class HimportServer:
 
     def __init__(self) -> None:
         fake = imported("fakeredis")
+        let_scripts_read_errors(imported("fakeredis.commands_mixins.scripting_mixin"))
         self.himport = True
         self.commands: list[tuple[int, tuple[bytes, ...]]] = []
         self.early: list[int] = []
