@@ -1,9 +1,6 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from typing_extensions import disjoint_base
-
-@disjoint_base
 class Field:
     def __init__(
         self,
@@ -31,7 +28,6 @@ class Field:
 
 class Items(Field): ...
 
-@disjoint_base
 class Pairs(Field):
     def __init__(
         self, key: str, *, left_out: Iterable[Field] = (), convert: str | None = None, at: int = 0
@@ -44,14 +40,12 @@ class Absent(Pairs):
 
 class Row(Field): ...
 
-@disjoint_base
 class FieldReader:
     @property
     def text(self) -> str: ...
 
 def json_text(value: Any) -> str | None: ...
 
-@disjoint_base
 class SizeGuard:
     def __init__(self, value: Any, default: Callable[[Any], Any]) -> None: ...
     def __call__(self, value: Any) -> Any: ...

@@ -1,15 +1,12 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, Self
 
-from typing_extensions import disjoint_base
-
 from ..resp.buffer import Chunk
 from .plan import Plan
 
 CHUNK_BYTES: Final[int]
 CHUNK_SECONDS: Final[float]
 
-@disjoint_base
 class ChunkWriter:
     def __new__(cls, *args: Any, chunk_bytes: int = ..., **kwargs: Any) -> Self: ...
     @property
@@ -29,7 +26,6 @@ class ChunkWriter:
     def fill(self, source: Any) -> bool: ...
     def take(self) -> Chunk | None: ...
 
-@disjoint_base
 class Writer(ChunkWriter):
     def __init__(
         self,

@@ -1,8 +1,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-from typing_extensions import disjoint_base
-
 from ..encode.columns.arrow import ArrowStream
 
 def gather(
@@ -11,6 +9,5 @@ def gather(
 def unchanging(item: Any) -> Any: ...
 def size_of(item: Any) -> int: ...
 
-@disjoint_base
 class ListedStream(ArrowStream):
     def __init__(self, data: Any, most: int, max_bytes: int, sizes: list[int]) -> None: ...

@@ -1,12 +1,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import Buffer
 
 from ..encode.columns.arrow_out import StringBatch, StringColumn
 from ..resp.grammar import Incoming
 
-@disjoint_base
 class ReplyColumns(Incoming):
     def __new__(
         cls,

@@ -1,8 +1,5 @@
 from array import array
 
-from typing_extensions import disjoint_base
-
-@disjoint_base
 class Chunk:
     fence: bool
     answered: bool
@@ -33,12 +30,7 @@ class Chunk:
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
-@disjoint_base
-class Spare: ...
-
-@disjoint_base
 class Part:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
-@disjoint_base
 class Buffer: ...

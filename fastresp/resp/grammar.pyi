@@ -1,11 +1,8 @@
 from typing import Final, Self
 
-from typing_extensions import disjoint_base
-
 BULK_BYTES: Final[int]
 ERROR_BYTES: Final[int]
 
-@disjoint_base
 class Incoming:
     def __new__(
         cls, *args: object, max_reply_bytes: int | None = None, **kwargs: object

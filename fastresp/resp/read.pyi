@@ -1,18 +1,16 @@
 from typing import Any, Self
 
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import Buffer
 
 from ..outcome.errors import CommandError
 from .grammar import Incoming
 
-@disjoint_base
 class StoredReplies(Incoming):
     @property
     def waiting(self) -> int: ...
     def feed(self, data: Buffer) -> None: ...
     def take(self) -> list[Any]: ...
 
-@disjoint_base
 class ReplyReader(StoredReplies):
     def __new__(
         cls, encoding: str | None = None, *, max_reply_bytes: int | None = None
@@ -24,7 +22,6 @@ class ReplyReader(StoredReplies):
     @property
     def pending(self) -> bool: ...
 
-@disjoint_base
 class RawReplies(StoredReplies):
     def __new__(cls, *, max_reply_bytes: int | None = None) -> Self: ...
     @property

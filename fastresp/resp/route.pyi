@@ -1,18 +1,14 @@
 from collections.abc import Callable, Sequence
 
-from typing_extensions import disjoint_base
-
 from ..outcome.errors import EncodeError
 from .buffer import Chunk
 from .commands import FOR_ALL as FOR_ALL
 from .merge import Merger, Replacer
 from .slots import Rules
 
-@disjoint_base
 class LaneBuffer:
     def __new__(cls, start_capacity: int) -> LaneBuffer: ...
 
-@disjoint_base
 class Router:
     def __new__(
         cls,

@@ -1,10 +1,9 @@
 from typing import Self
 
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import Buffer
 
 from .grammar import Incoming
 
-@disjoint_base
 class ReplyScanner(Incoming):
     def __new__(cls, *, max_reply_bytes: int | None = None) -> Self: ...
     @property

@@ -1,8 +1,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from typing_extensions import disjoint_base
-
 from .buffer import Chunk
 from .commands import COMMANDS as COMMANDS
 from .commands import POSITIONS as POSITIONS
@@ -15,7 +13,6 @@ SEVERAL: Final[int]
 OPEN: Final[int]
 WATCHED: Final[int]
 
-@disjoint_base
 class Rules:
     def __new__(cls, more: Mapping[bytes, tuple[int, int, int]] = ...) -> Rules: ...
     def slot(self, command: bytes, *, every: bool = ...) -> int: ...

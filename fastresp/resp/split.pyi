@@ -1,10 +1,9 @@
 from typing import Self
 
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import Buffer
 
 from .buffer import Chunk
 
-@disjoint_base
 class CommandSplitter:
     max_bulk_bytes: int | None
     def __new__(

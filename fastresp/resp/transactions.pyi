@@ -1,13 +1,10 @@
 from array import array
 from typing import Self
 
-from typing_extensions import disjoint_base
-
 from .buffer import Chunk
 from .merge import Merger, Replacer
 from .slots import Rules
 
-@disjoint_base
 class BatchedChunk(Chunk):
     @property
     def inner(self) -> Chunk: ...
@@ -23,7 +20,6 @@ class BatchedChunk(Chunk):
     def lacking(self) -> dict[bytes, int]: ...
     def elements(self, at: int) -> range: ...
 
-@disjoint_base
 class Batcher:
     reached: array[int] | None
     def __new__(
@@ -47,7 +43,6 @@ class Batcher:
         first: bool = ...,
     ) -> BatchedChunk: ...
 
-@disjoint_base
 class Gatherer:
     def __new__(
         cls,

@@ -1,5 +1,3 @@
-from typing_extensions import disjoint_base
-
 from .stream import ReplySink
 
 READ_BYTES: int
@@ -8,7 +6,6 @@ def receive(
     fd: int, sink: ReplySink, reads: int, milliseconds: int = 0, soon: bool = False
 ) -> bool: ...
 
-@disjoint_base
 class Undisturbed:
     holding: bool
     @property
@@ -16,7 +13,6 @@ class Undisturbed:
     def __enter__(self) -> None: ...
     def __exit__(self, *error: object) -> None: ...
 
-@disjoint_base
 class Lifted:
     def __init__(self, around: Undisturbed) -> None: ...
     def __enter__(self) -> None: ...

@@ -1,15 +1,9 @@
 from collections.abc import Callable
 from typing import Any, Self
 
-from typing_extensions import disjoint_base
-
-@disjoint_base
 class Schema: ...
-
-@disjoint_base
 class Batch: ...
 
-@disjoint_base
 class ArrowStream:
     schema: Schema | None
     def __init__(self, data: Any, following: Callable[[], object] | None = None) -> None: ...

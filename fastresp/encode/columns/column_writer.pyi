@@ -1,7 +1,5 @@
 from typing import Final, Literal
 
-from typing_extensions import disjoint_base
-
 from ..plan import Plan
 from ..writer import ChunkWriter
 from .arrow import ArrowStream
@@ -9,7 +7,6 @@ from .arrow import ArrowStream
 CHUNK_BYTES: Final[int]
 NO_TIME: Final[str]
 
-@disjoint_base
 class ColumnWriter(ChunkWriter):
     def __init__(
         self,

@@ -1,8 +1,7 @@
 from typing import Literal
 
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import Buffer
 
-@disjoint_base
 class Converter:
     def __new__(
         cls,

@@ -1,14 +1,11 @@
 from collections.abc import Callable, Iterable
 from typing import Final, Self
 
-from typing_extensions import disjoint_base
-
 from ...resp.buffer import Chunk
 
 MAX_KEYS: Final[int]
 UNCLEAR: frozenset[bytes]
 
-@disjoint_base
 class Keys:
     def __new__(cls, most: int = ..., log: Callable[[bytes], object] | None = ...) -> Keys: ...
     @property
@@ -19,13 +16,6 @@ class Keys:
     def forget(self) -> None: ...
     def second_row(self, records: bytes, step: int, steps: int) -> tuple[int, int] | None: ...
 
-@disjoint_base
-class UniqueNames: ...
-
-@disjoint_base
-class Numbers: ...
-
-@disjoint_base
 class SourceKeys:
     def __new__(cls, of_fields: bool = False) -> Self: ...
     @property

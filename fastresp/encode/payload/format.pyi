@@ -1,11 +1,10 @@
 from collections.abc import Mapping
 from typing import Final
 
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import Buffer
 
 DEFAULTS: Final[dict[str, int]]
 
-@disjoint_base
 class Format:
     def __init__(self, rdb_version: int = 11, limits: Mapping[str, int] | None = None) -> None: ...
     @property

@@ -1,13 +1,10 @@
 from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 
-from typing_extensions import disjoint_base
-
 from ...outcome.errors import SourceError
 
 _Row: TypeAlias = tuple[bytes, int, bytes]
 
-@disjoint_base
 class Restorer:
     def __init__(
         self,

@@ -1,11 +1,8 @@
-from typing_extensions import disjoint_base
-
 from ...resp.buffer import Chunk
 from ...resp.merge import Merger
 from .duplicates import Keys
 from .format import Format
 
-@disjoint_base
 class Serializer:
     def __new__(
         cls,

@@ -1,12 +1,9 @@
 from typing import Self
 
-from typing_extensions import disjoint_base
-
 from ...resp.grammar import Incoming
 from .differences import Differences
 from .write_command import ReadPlan
 
-@disjoint_base
 class Comparison(Incoming):
     def __new__(
         cls,

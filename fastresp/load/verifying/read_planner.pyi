@@ -1,11 +1,8 @@
 from typing import Self
 
-from typing_extensions import disjoint_base
-
 from ...resp.buffer import Chunk
 from .comparison import Comparison
 
-@disjoint_base
 class ReadPlanner:
     over_keys: bool
     def __new__(

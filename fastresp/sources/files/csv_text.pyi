@@ -1,7 +1,5 @@
 from typing import final
 
-from typing_extensions import disjoint_base
-
 @final
 class Quotes:
     lines: int
@@ -15,7 +13,6 @@ class Quotes:
     def feed(self, block: bytes) -> bytes: ...
     def finish(self) -> bytes: ...
 
-@disjoint_base
 class RowLines:
     @property
     def found(self) -> list[int]: ...

@@ -1,8 +1,6 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from typing_extensions import disjoint_base
-
 TYPES: tuple[str, ...]
 
 class KeyBatch(NamedTuple):
@@ -13,7 +11,6 @@ class KeyBatch(NamedTuple):
     sizes: list[int]
     values: list[bytes]
 
-@disjoint_base
 class RdbReader:
     def __init__(
         self,

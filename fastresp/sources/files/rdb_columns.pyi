@@ -1,17 +1,13 @@
 from collections.abc import Iterable, Sequence
 
-from typing_extensions import disjoint_base
-
 from ...encode.columns.arrow_out import StringBatch
 from .rdb import RdbReader
 
-@disjoint_base
 class FieldNames:
     def __init__(self, names: Iterable[bytes] = ()) -> None: ...
     @property
     def names(self) -> list[bytes]: ...
 
-@disjoint_base
 class RdbColumns:
     def __new__(
         cls,
