@@ -15,8 +15,8 @@ from ray.data.datasource import WriteResult
 
 from .encode.template import TemplateLike
 from .sink import Sink, Totals
+from .sink.arrow import join_blocks
 from .sink.sink import load_partition
-from .sink.types import join_blocks
 
 __all__ = ["RedisDatasink"]
 

@@ -12,9 +12,8 @@ from pyspark.sql import SparkSession, datasource, types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from .sink import Sink, Totals
+from .sink.arrow import HashPartitions, in_utc
 from .sink.driver import Address, end_job, give_up_job, listen, reading_options, sink_options
-from .sink.partitions import HashPartitions
-from .sink.types import in_utc
 
 __all__ = ["register"]
 

@@ -12,7 +12,7 @@ from ..outcome.errors import TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..outcome.tracebacks import public
-from ..server.descriptors import needed_for
+from ..server.file_io import needed_for
 from ..server.options import (
     SNAPSHOT,
     Checkpoint,

@@ -28,10 +28,9 @@ from ..outcome.errors import FastrespError, TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..server.cluster_view import ClusterView
-from ..server.connection_setup import call
 from ..server.forks import is_own, on_fork
 from ..server.options import Options
-from ..server.preflight import Requirements
+from ..server.preflight import Requirements, call
 from ..server.reply_parser import bytes_of, fields_of
 from ..server.settings import Server, as_server
 from ..server.threads import in_parallel, in_thread, shut_down

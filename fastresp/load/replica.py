@@ -16,8 +16,7 @@ from ..outcome.errors import FastrespError, TransportError
 from ..outcome.messages import Hint, Message, message_of
 from ..outcome.report import counted
 from ..server.answers import Answers, replica_advice
-from ..server.connection_setup import call
-from ..server.preflight import SampleCommand, preflight
+from ..server.preflight import SampleCommand, call, preflight
 from ..server.reply_parser import fields_of, integer_of, parse_info, stats_of
 from ..server.settings import ASK_TIMEOUT_S, Server
 from ..transports.signals import Undisturbed

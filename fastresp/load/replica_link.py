@@ -20,7 +20,7 @@ from ..outcome.errors import ProtocolError, TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
 from ..outcome.report import counted, size_text
 from ..resp.read import ReplyReader
-from ..server.descriptors import POLLIN, POLLOUT, needed_for, new_poll
+from ..server.file_io import POLLIN, POLLOUT, needed_for, new_poll
 from ..server.forks import on_fork
 from ..server.threads import in_thread
 from .rdb_file import EOF

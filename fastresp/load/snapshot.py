@@ -12,8 +12,8 @@ from ..outcome.errors import TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
 from ..server.answers import ask_topology
 from ..server.cluster_view import ClusterView
-from ..server.connection_setup import call
 from ..server.options import SNAPSHOT, Options
+from ..server.preflight import call
 from ..server.reply_parser import parse_info
 from ..server.settings import Server
 from ..server.threads import shut_down

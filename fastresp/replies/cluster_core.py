@@ -18,8 +18,7 @@ from ..resp.read import RawReplies, ReplyReader
 from ..resp.slots import Rules
 from ..resp.split import arguments
 from ..server.cluster import MAX_NODES, Topology, redirect_of
-from ..server.cluster_view import RECONNECT_TIMEOUT_S, Address, ClusterView
-from ..server.processes import LostData
+from ..server.cluster_view import RECONNECT_TIMEOUT_S, Address, ClusterView, LostData
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Emit, Step, Steps, ignore, sleeping
 from ..transports.lanes import STALLED_S

@@ -18,8 +18,7 @@ from redis.exceptions import (
 )
 
 from ..outcome.errors import CommandError, TransportError
-from ..server.cluster_view import LOOK_S, Address, ClusterView
-from ..server.processes import LostData, closed_if_failed
+from ..server.cluster_view import LOOK_S, Address, ClusterView, LostData, closed_if_failed
 from ..server.reply_parser import unexpected
 from ..server.settings import Server
 from ..transports.ledger import MAX_S

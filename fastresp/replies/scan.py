@@ -16,10 +16,9 @@ import redis
 from ..outcome.errors import CommandError, FastrespError, ProtocolError, TransportError
 from ..resp.slots import SLOTS, keys_in, mask_of
 from ..server.cluster import NodeSlots, Topology, node_slots_of
-from ..server.cluster_view import LOOK_S, RECONNECT_TIMEOUT_S, Address, ClusterView
-from ..server.connection_setup import call
+from ..server.cluster_view import LOOK_S, RECONNECT_TIMEOUT_S, Address, ClusterView, LostData
 from ..server.forks import Inherited, is_own
-from ..server.processes import LostData
+from ..server.preflight import call
 from ..server.reply_parser import parse_info, unexpected
 from ..server.settings import Server
 from ..transports.ledger import MAX_S, ranges

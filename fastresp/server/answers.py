@@ -14,9 +14,8 @@ import redis
 from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..resp.grammar import BULK_BYTES
 from .cluster import Remap, Topology, positions_of, topology_of
-from .connection_setup import call, check_alive, expect
 from .known_faults import FoundFault, faults_of, settings_needed
-from .preflight import Rejection, Requirements, preflight
+from .preflight import Rejection, Requirements, call, check_alive, expect, preflight
 from .reply_parser import fields_of, parse_info, texts_of
 
 __all__ = [

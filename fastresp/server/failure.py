@@ -11,7 +11,7 @@ from typing import Any
 import redis
 
 from ..outcome.errors import TransportError, TransportTimeout
-from .descriptors import ADVICE, are_exhausted
+from .file_io import ADVICE, are_exhausted
 
 __all__ = [
     "asking_refused", "failure", "tls_fault",

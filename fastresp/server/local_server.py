@@ -17,7 +17,7 @@ from typing import Self
 
 from ..outcome.errors import TransportError
 from ..outcome.messages import Hint, Message, shortened
-from .descriptors import POLLIN, needed_for, new_poll
+from .file_io import POLLIN, needed_for, new_poll
 from .forks import is_own, on_fork
 
 __all__ = [

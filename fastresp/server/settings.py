@@ -20,7 +20,12 @@ from ..outcome.errors import FastrespError, TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
 from .answers import Answers, ClosedAt, ask, log_unknown
 from .cluster import Redirect, Remap, redirect_of
-from .connection_setup import (
+from .failure import failure
+from .file_io import needed_for
+from .forks import on_fork
+from .preflight import (
+    NOTHING,
+    Requirements,
     check_alive,
     check_fsync,
     check_snapshot,
@@ -28,10 +33,6 @@ from .connection_setup import (
     load_scripts,
     mark_import_source,
 )
-from .descriptors import needed_for
-from .failure import failure
-from .forks import on_fork
-from .preflight import NOTHING, Requirements
 from .reply_parser import BoundedParser
 from .threads import ConnectDeadline
 

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from ..server.options import MODES
 from ..server.preflight import Requirements
 from ..server.settings import Server
-from .partitions import HashPartitions
+from .arrow import HashPartitions
 from .sink import OPTIONS, Sink
 from .totals import Totals
 

@@ -26,7 +26,7 @@ from ..outcome.errors import CheckpointError, CommandError, FastrespError, Trans
 from ..outcome.messages import Hint, Message
 from ..outcome.report import LoadErrors, Report
 from ..outcome.tracebacks import public
-from ..server.descriptors import needed_for
+from ..server.file_io import needed_for
 from ..server.forks import Inherited, is_own, on_fork
 from ..server.options import Options
 from ..sources.chunks import Chunks

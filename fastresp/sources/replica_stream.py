@@ -17,9 +17,9 @@ import redis
 from ..outcome.errors import FastrespError, SourceError
 from ..outcome.messages import Hint, Message, message_of, shortened
 from ..outcome.report import size_text
-from ..server.connection_setup import call
 from ..server.file_io import write_all
 from ..server.forks import Inherited, is_own, on_fork
+from ..server.preflight import call
 from ..server.settings import ASK_TIMEOUT_S, Server
 from ..server.threads import in_thread
 

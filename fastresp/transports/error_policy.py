@@ -16,8 +16,7 @@ from ..outcome.errors import CommandError, RowLocator, TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import ERRORS_KEPT, EXAMPLE_CHARACTERS, Report
 from ..resp.split import arguments
-from ..server.descriptors import needed_for
-from ..server.file_io import check_unused, write_all
+from ..server.file_io import check_unused, needed_for, write_all
 from ..server.options import MaxErrors, Rejects
 from .failures import remedy_for
 from .resend import is_script

@@ -20,7 +20,7 @@ from ..outcome.report import ERRORS_KEPT, Report
 from ..resp.buffer import Chunk
 from ..resp.grammar import ERROR_BYTES
 from ..server.answers import Answers
-from ..server.descriptors import POLLIN, POLLOUT, needed_for, new_poll
+from ..server.file_io import POLLIN, POLLOUT, needed_for, new_poll
 from ..server.forks import Inherited, on_fork
 from ..server.local_server import cannot_run, end_group, need_program, output_of
 from ..server.options import Rate, RateLimit, check_timeout

@@ -11,9 +11,9 @@ from ..outcome.errors import TransportError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.answers import Answers
+from ..server.cluster_view import Processes, closed_if_failed
 from ..server.known_faults import pipeline_limit
 from ..server.options import Options
-from ..server.processes import Processes, closed_if_failed
 from ..server.reply_parser import integer_of
 from ..server.settings import Server
 from .base import RoutedChunks, Transport

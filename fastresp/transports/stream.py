@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ..outcome.errors import ProtocolError
-from ..server.descriptors import POLLIN, POLLOUT, is_patched, new_poll
+from ..server.file_io import POLLIN, POLLOUT, is_patched, new_poll
 from ..server.forks import Inherited, on_fork
 from .sending import Sending
 from .signals import READ_BYTES, receive

@@ -20,9 +20,9 @@ import fastresp.aio
 from fastresp import pack
 from fastresp.resp.buffer import Chunk
 from fastresp.resp.idempotent import may_resend
+from fastresp.server.cluster_view import Process, may_lack_data
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Serialize
-from fastresp.server.processes import Process, may_lack_data
 from fastresp.transports import nodes
 from fastresp.transports.ledger import Ledger
 from fastresp.transports.resend import PendingCommand, Request, ResendUnit

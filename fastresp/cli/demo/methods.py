@@ -23,7 +23,7 @@ from statistics import median
 from typing import IO, Any, TypeAlias
 
 from ...outcome.errors import TransportError
-from ...server.descriptors import needed_for
+from ...server.file_io import needed_for
 from ...server.local_server import (
     LocalServer,
     end_group,

@@ -18,9 +18,8 @@ from ...outcome.messages import Hint, Message, shown_reply, visible
 from ...outcome.report import LoadErrors, Report
 from ...replies.iter_replies import iter_replies
 from ...resp.read import RawReplies, ReplyReader
-from ...server.connection_setup import call
 from ...server.options import Checkpoint
-from ...server.preflight import Requirements
+from ...server.preflight import Requirements, call
 from ...server.reply_parser import parse_info
 from ...server.settings import ASK_TIMEOUT_S, Server, ServerLike, as_server
 from ...sources.replica_stream import READ_BYTES, Place, ReplicaStream

@@ -17,8 +17,7 @@ from typing import Any, ClassVar, TypeAlias
 from ...outcome.errors import location_text
 from ...outcome.messages import Hint, Message, shown_argument
 from ...outcome.report import Displayed, counted
-from ...server.descriptors import needed_for
-from ...server.file_io import check_unused, write_all
+from ...server.file_io import check_unused, needed_for, write_all
 
 __all__ = [
     "Difference",

@@ -20,8 +20,7 @@ from typing import Any
 
 from ...outcome.errors import SourceError
 from ...outcome.messages import Message
-from ...server.descriptors import POLLIN, new_poll
-from ...server.file_io import read_now, wait_until
+from ...server.file_io import POLLIN, new_poll, read_now, wait_until
 from .arrow_files import Block, BorrowedObjects
 from .remote import RemoteFile, RemotePath, open_remote
 

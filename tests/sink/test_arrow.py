@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fastresp.sink.types import in_utc
+from fastresp.sink.arrow import in_utc
 
 # At that time the zone was 5:53:28 ahead, which few programs can parse.
 MOMENT = datetime(1850, 1, 1, tzinfo=UTC)
