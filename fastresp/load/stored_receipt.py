@@ -229,15 +229,10 @@ class StoredReceipt:
         }
 
     def _replacing(self, template: Template | None) -> Template | None:
-        """Return the template; with a DEL before each HSET if the load replaced whole hashes.
-
-        If the digest is of commands, the template is unchanged: the digest includes no DEL.
-        """
-        options, digest = self.document["options"], self.document["source"]["digest"]
+        """Return the template; with ``replaces`` if the load replaced whole hashes."""
+        options = self.document["options"]
         replaced = (options["mode"], options.get("exists")) == ("merge", "replace")
-        if template is None or not replaced or digest["over"] != "files":
-            return template
-        return replacing(template)
+        return replacing(template) if template is not None and replaced else template
 
     def digest(self, data: Any) -> SourceDigest:
         """Return a SourceDigest that is comparable with the receipt.

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -528,16 +529,23 @@ def test_a_mirrored_load_is_verified_with_its_pattern(
     assert fastresp.verify(receipt=path, sample="50%").differing <= 1  # no keys of the pattern
 
 
+@pytest.mark.parametrize("rows", [False, True])
 def test_replaced_hashes_are_verified_as_a_whole(
-    server: LocalServer, client: redis.Redis, path: Path, tmp_path: Path
+    rows: bool, server: LocalServer, client: redis.Redis, path: Path, tmp_path: Path
 ) -> None:
-    """Of two rows with the same key, the second replaces the first."""
+    """The last row with fields replaces all others; a row without fields replaces nothing."""
+    data = [{"id": 1, "a": 1}, {"id": 1, "b": 2}, {"id": 1}, {"id": 2}]
+    client.hset("user:2", "old", "stays")
     source = tmp_path / "rows.jsonl"
-    source.write_text('{"id": 1, "a": 1}\n{"id": 1, "b": 2}\n')
+    source.write_text("".join(json.dumps(row) + "\n" for row in data))
     mode = fastresp.Merge(exists="replace")
     template = "HSET user:{id} {**-id}"
-    fastresp.mass_insert(source, template, server.url, receipt=path, mode=mode)
+    given: Any = data if rows else source
+    fastresp.mass_insert(given, template, server.url, receipt=path, mode=mode)
     assert client.hgetall("user:1") == {b"b": b"2"}
-    assert fastresp.verify(receipt=path).same
+    verify = partial(fastresp.verify, data if rows else None, receipt=path)
+    assert (verify().same, verify(exact=True).same, client.hlen("user:2")) == (True, True, 1)
     client.hset("user:1", "a", "1")
-    assert fastresp.verify(receipt=path, exact=True).differing == 1
+    assert verify(exact=True).differing == 1
+    client.hset("user:1", "b", "1")
+    assert [each.field for each in verify().differences] == [b"b"]

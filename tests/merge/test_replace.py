@@ -360,13 +360,16 @@ class TestOptions:
             grouped({"mode": "commands", "exists": "replace"})
 
     def test_command_line(self, client: redis.Redis, tmp_path: Path) -> None:
+        """A row without fields replaces nothing, as the verification expects."""
         client.hset("h:1", "old", "x")
+        client.hset("h:3", "a", "stays")
         path = tmp_path / "rows.csv"
-        path.write_text("id,a,b\n1,x,y\n2,y,\n1,z,\n")
+        path.write_text("id,a,b\n1,x,y\n2,y,\n1,z,\n3,,\n")
         options = ["--mode", "merge", "--exists", "replace", "--server", url_of(client), "--verify"]
         result = invoke("load", str(path), TEMPLATE, *options)
         assert result.exit_code == 0, result.output
-        assert hashes(client) == {b"h:1": {b"a": b"z"}, b"h:2": {b"a": b"y"}}
+        wanted = {b"h:1": b"z", b"h:2": b"y", b"h:3": b"stays"}
+        assert hashes(client) == {key: {b"a": value} for key, value in wanted.items()}
         assert "nothing differs" in result.output
 
 

@@ -109,6 +109,9 @@ cdef class OverwriteTracker:
         for i in range(read.command, read.command + read.commands):
             items.move_to(i)
             parse_command(&s, &items.cursor.walk, &items.last, items.recheck)
+            if read.form == DELETED:  # the command replaces its hash
+                self.erase(s.key, s.key_size, False)
+                continue
             item.name_size, item.wanted = 0, NULL
             if s.form == TTL:
                 self.overwrite(&s, &item)

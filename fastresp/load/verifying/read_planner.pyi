@@ -14,6 +14,7 @@ class ReadPlanner:
         exact: bool = False,
         recheck: bool = False,
         repair: bool = False,
+        replaces: bool = False,
     ) -> Self: ...
     @property
     def recheck(self) -> bool: ...

@@ -85,6 +85,7 @@ cdef class ReadPlanner:
         recheck: whether differences that were found earlier are being rechecked. If so, the type of
             each key is also read.
         repair: whether to refuse lists, which can't be repaired.
+        replaces: whether each HSET has replaced its hash.
 
     Attributes:
         over_keys: whether one command may read several keys.
@@ -97,7 +98,7 @@ cdef class ReadPlanner:
     cdef Buffer out
     cdef uint64_t threshold
     cdef uint64_t seed
-    cdef bint all, exact, repair
+    cdef bint all, exact, repair, replaces
     cdef readonly bint recheck
     cdef public bint over_keys
     cdef readonly object error
@@ -118,7 +119,7 @@ cdef class ReadPlanner:
 
     def __cinit__(
         self, comparison, *, double share=1.0, seed=0, bint exact=False,
-        bint recheck=False, bint repair=False,
+        bint recheck=False, bint repair=False, bint replaces=False,
     ):
         self.comparison = comparison
         self.out = Buffer(CHUNK_BYTES + (CHUNK_BYTES >> 3))
@@ -128,6 +129,7 @@ cdef class ReadPlanner:
         self.exact = exact
         self.recheck = recheck
         self.repair = repair
+        self.replaces = replaces
         self.lists = Numbers()
         self.typed = Numbers()
         self.row = -1
@@ -152,6 +154,9 @@ cdef class ReadPlanner:
             if not self.set_list_index(&s, chunk, i):
                 break
             next_command(&c, chunk)
+            if self.replaces and s.form == FIELDS and s.verb.size == 4:  # HSET, not HMSET
+                self.end_read()
+                self.plan.add(PASSED, DELETED, i)
             if self.in_sample and not full and not self.is_moot(&s, &c, chunk):
                 self.read_values(&s, chunk, i)
             else:

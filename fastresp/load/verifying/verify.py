@@ -279,7 +279,7 @@ class Verification:
             chunks.observe(self._named.see)
         chunks.planner = ReadPlanner(
             self._comparison, share=options.share or 1.0, seed=options.seed, exact=options.exact,
-            repair=options.repair,
+            repair=options.repair, replaces=getattr(chunks.template, "replaces", False),
         )  # fmt: skip
         receipt = options.receipt
         self._digest = None if receipt is None else receipt.digest(chunks.data)
