@@ -16,8 +16,7 @@ from .encode.columns.arrow_out import StringBatch
 from .encode.template import TemplateLike, as_template
 from .lists.async_buffer import ListBuffer
 from .load.copying.copy import CopySource, copying
-from .load.copying.deleting import Delete
-from .load.copying.options import CopyOptions
+from .load.copying.options import CopyOptions, Delete
 from .load.loader import BaseLoader, raised_in_block
 from .load.mass_insert import loading
 from .load.verifying import verify as of_verify

@@ -28,6 +28,7 @@ import fastresp.aio
 from fastresp.encode.payload.restorer import Restorer
 from fastresp.load.copying import server_entries
 from fastresp.load.copying.in_parts import temporary
+from fastresp.load.copying.options import CopyOptions
 from fastresp.server.local_server import LocalServer
 from fastresp.testing import Connection, Misbehaving
 from fastresp.testing.connection import Reply
@@ -573,7 +574,7 @@ def test_number_of_keys_set_aside(
         fastresp.mass_insert(range(100), "XADD {0} 1-1 a b", client)
         without_dump(client)
     user = f"unix://reader:x@{server.socket}"
-    entries = server_entries.ServerEntries(user, None, None, 10)
+    entries = server_entries.ServerEntries(user, CopyOptions())
     most = []
 
     def empty() -> None:

@@ -23,6 +23,7 @@ from fastresp.cli.demo.methods import debug_options
 from fastresp.encode.payload.restorer import Restorer
 from fastresp.encode.template import Template
 from fastresp.load.copying.changed_entries import ChangedEntries
+from fastresp.load.copying.options import CopyOptions
 from fastresp.load.copying.server_entries import read_values
 from fastresp.server.local_server import LocalServer
 from fastresp.server.preflight import Requirements
@@ -400,7 +401,7 @@ class Large(Entries):
 def test_changed_keys_are_read_in_parts(target: redis.Redis) -> None:
     """Not more than 8 MiB of values wait for the target; an error comes after all rows."""
     large = Large()
-    changed = ChangedEntries(large, target, timeout=9)
+    changed = ChangedEntries(large, CopyOptions(server=target))
     changed.open()
     changed.restorer = Restorer(10, valkey=False, source_valkey=False)
     found = []

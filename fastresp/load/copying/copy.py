@@ -23,16 +23,14 @@ from ...transports.driver import Blocking, Steps, run
 from ..load import Choose, Feature, Load
 from ..mass_insert import choose, loading
 from ..verifying.report import DifferenceTarget, difference_writer
-from .changed_entries import ChangedEntries
-from .deleting import Delete, Deleting
+from .changed_entries import ChangedEntries, Deleting
 from .dry_run import plan_copy
-from .following import Following, StoredFollowing
+from .following import Following
 from .in_parts import InParts
-from .options import CopyOptions
-from .replica_entries import ReplicaEntries
+from .options import CopyOptions, Delete
 from .server_entries import ServerEntries, databases_of, names_of
-from .snapshot_entries import SnapshotEntries, is_snapshot
-from .stored_copy import CopyCheckpoint
+from .snapshot_entries import ReplicaEntries, SnapshotEntries, is_snapshot
+from .stored_copy import CopyCheckpoint, StoredFollowing
 from .verification import CopiedKeys, Sample, Verification
 
 __all__ = ["CopySource", "copy", "copying"]
@@ -88,10 +86,10 @@ def _copy_and_follow(
     entries: ReplicaEntries, options: CopyOptions, choose: Choose
 ) -> Steps[Report]:
     """Copy the snapshot, and then apply the source's later commands."""
-    stored, kept = None, options.progress_kept
-    if kept is not None:
+    stored = None
+    if options.progress_kept is not None:
         yield Blocking(partial(_check_other_server, entries, options))
-        stored = StoredFollowing(kept, options.server, entries.server.database, options.timeout)
+        stored = StoredFollowing(options, entries.server.database)
     with closing(entries.stream) as stream:
         place = None if stored is None else (yield Blocking(stored.begin))
         if stored is not None and place is not None:
@@ -125,9 +123,9 @@ def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Re
         if not isinstance(entries, ServerEntries):
             text = " needs a server as the source, and SCAN"
             raise ValueError(Message(Hint("delete", True), text))
-        more.append(Deleting(entries, options.server, options.delete))
+        more.append(Deleting(entries, options))
     if options.changed:
-        entries = ChangedEntries(entries, options.server, options.timeout)
+        entries = ChangedEntries(entries, options)
     chunks = Chunks(entries, options.template, options)
     more.append(Copying(entries, options))
     if options.progress_kept is not None and not options.follow:
@@ -144,14 +142,13 @@ def _copying(entries: Entries, options: CopyOptions, choose: Choose) -> Steps[Re
 
 
 def _entries(source: CopySource, options: CopyOptions) -> Entries:
-    match, kind, timeout = options.match, options.type, options.timeout
     if isinstance(source, os.PathLike) or is_snapshot(source):
         if options.from_replica:
             raise ValueError(Message("a file is a snapshot already; omit ", Hint("from_replica")))
-        return SnapshotEntries(source, match, kind, options.db or 0)
+        return SnapshotEntries(source, options)
     if options.from_replica:
-        return ReplicaEntries(source, match, kind, timeout, options.follow, options.db)
-    return ServerEntries(source, match, kind, timeout, options.db, options.limit)
+        return ReplicaEntries(source, options)
+    return ServerEntries(source, options)
 
 
 def _copy_and_verify(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[Report]:

@@ -200,9 +200,7 @@ class Planning:
     def __init__(self, source: ServerLike, options: CopyOptions) -> None:
         self.report = CopyPlan()
         self._options = options
-        self._entries = ServerEntries(
-            source, options.match, options.type, options.timeout, options.db, options.limit
-        )
+        self._entries = ServerEntries(source, options)
         self._target = as_server(options.server, Requirements(nodes=True))
         self._timeout = options.timeout
         self._restorer: Restorer | None = None

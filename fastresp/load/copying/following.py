@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections import deque
 from contextlib import closing, suppress
@@ -13,34 +12,28 @@ from typing import Any, NamedTuple
 
 import redis
 
-from ...outcome.errors import CheckpointError, FastrespError, ProtocolError, SourceError
+from ...outcome.errors import FastrespError, ProtocolError, SourceError
 from ...outcome.messages import Hint, Message, shown_reply, visible
 from ...outcome.report import LoadErrors, Report
-from ...replies.iter_replies import iter_replies
 from ...resp.read import RawReplies, ReplyReader
-from ...server.options import Checkpoint
 from ...server.preflight import Requirements, call
 from ...server.reply_parser import parse_info
-from ...server.settings import ASK_TIMEOUT_S, Server, ServerLike, as_server
+from ...server.settings import ASK_TIMEOUT_S, as_server
 from ...sources.replica_stream import READ_BYTES, Place, ReplicaStream
 from ...transports.signals import Undisturbed
 from ..loader import Loader
 from ..mass_insert import choose
 from ..progress import reporting
 from .options import CopyOptions
+from .stored_copy import StoredFollowing
 from .stream_commands import StreamCommands, in_database
 
-__all__ = ["Following", "StoredFollowing"]
+__all__ = ["Following"]
 
 # Seconds between requests for the source's offset.
 ASKED_S = 0.5
 # Maximum number of offsets to remember, to compute the lag in seconds.
 OFFSETS_KEPT = 3600
-# The value of a checkpoint until the snapshot is copied; after the target has refused a command;
-# and otherwise: replication ID, offset, database of the next command, and copied database.
-BEGUN = b"snapshot"
-DIVERGED = b"diverged"
-STORED = re.compile(rb"([0-9a-zA-Z]{1,64}) (\d{1,18}) (-1|\d{1,9}) (\d{1,9})")
 # Commands that change no keys. Like the snapshot's functions, they are not copied.
 NOT_OF_KEYS = {b"PUBLISH", b"SPUBLISH", b"SCRIPT", b"FUNCTION"}
 
@@ -273,86 +266,6 @@ class Following:
 def whole(commands: list[list[bytes]]) -> list[list[bytes]]:
     """Wrap commands in a transaction, unless there is only one."""
     return [[b"MULTI"], *commands, [b"EXEC"]] if commands[1:] else commands
-
-
-class StoredFollowing:
-    """Stores the Place up to which a copy has followed its source, in a key of the target.
-
-    The Place is written in one transaction with the commands before it, so each command is applied
-    exactly once, whatever fails.
-
-    Args:
-        checkpoint: the options of the checkpoint.
-        server: the target.
-        copied: the copied database of the source.
-        timeout: seconds to wait for each reply.
-
-    Attributes:
-        database: the database of the source's next command; -1 before the first SELECT.
-    """
-
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        server: ServerLike | Server,
-        copied: int,
-        timeout: float | None,
-    ) -> None:
-        self.database = -1
-        self._copied = copied
-        self._checkpoint = checkpoint
-        self._server = as_server(server, Requirements(follow_redirects=True))
-        self._timeout = timeout
-        self._key = f"fastresp:{{{checkpoint.name}}}:follow".encode()
-
-    def begin(self) -> Place | None:
-        """Return the Place to resume at; for a new copy, store BEGUN, and return None.
-
-        Raises:
-            CheckpointError: a checkpoint exists, and ``resume`` is not set; or the checkpoint can't
-                be resumed: it is damaged, it is of another database, its snapshot was not copied
-                completely, or the target has refused a command.
-        """
-        text = None if self._checkpoint.clear else self._run(b"GET", self._key)
-        if text is None:
-            self._run(b"SET", self._key, BEGUN)
-            return None
-        name, clear = f"the checkpoint {self._checkpoint.name}", Hint("checkpoint_clear", True)
-        if not self._checkpoint.resumes:
-            how = f"{name} exists; resume it with ", Hint("resume", True), ", or discard it with "
-            raise CheckpointError(Message(*how, clear))
-        if text == DIVERGED:
-            reason = ": the target refused a command, so its keys differ; begin again with "
-            raise CheckpointError(Message(name, reason, clear))
-        if text == BEGUN:
-            reason = ": the snapshot was not copied completely, so the target may have keys that "
-            advice = "the source has deleted meanwhile; empty the target, and begin again with "
-            raise CheckpointError(Message(name, reason, advice, clear))
-        found = STORED.fullmatch(text)
-        if found is None:
-            raise CheckpointError(f"{name} is damaged: delete the key {self._key.decode()}")
-        if int(found[4]) != self._copied:
-            reason = f" is of a copy of database {int(found[4])}; repeat it with "
-            raise CheckpointError(Message(name, reason, Hint("db", int(found[4]))))
-        self.database = int(found[3])
-        return Place(found[1].decode(), int(found[2]))
-
-    def diverge(self) -> None:
-        """Store that the target differs from the source, so that no copy can resume."""
-        self._run(b"SET", self._key, DIVERGED)
-
-    def transaction(
-        self, commands: list[list[bytes]], place: Place, database: int
-    ) -> list[list[bytes]]:
-        """Return a transaction of the commands and of a SET that stores the Place after them."""
-        reached = place.replication_id.encode(), place.offset, database, self._copied
-        text = b"%s %d %d %d" % reached
-        single = (each for each in commands if each not in ([b"MULTI"], [b"EXEC"]))
-        return [[b"MULTI"], *single, [b"SET", self._key, text], [b"EXEC"]]
-
-    def _run(self, *command: bytes) -> Any:
-        [reply] = iter_replies([command], server=self._server, timeout=self._timeout)
-        return reply
 
 
 class Lag(NamedTuple):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from ...encode.payload.format import format_of, has_short_sizes
 from ...encode.payload.restorer import Restorer
@@ -25,9 +25,11 @@ from ..verifying.report import DifferenceTarget, share_of
 
 if TYPE_CHECKING:
     from ...server.answers import Answers
-    from .deleting import Delete
 
-__all__ = ["CopyOptions"]
+__all__ = ["CopyOptions", "Delete"]
+
+# Whether to delete keys; or a function that receives their number, and returns whether to do so.
+Delete: TypeAlias = bool | Callable[[int], bool]
 
 TYPES = ("hash", *KINDS)
 SKIP, REPLACE = (Hint("exists", value, grouped=False) for value in ("skip", "replace"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from itertools import chain, islice, tee
 from typing import Any
@@ -21,12 +21,15 @@ from ...server.options import Options
 from ...server.preflight import Requirements, SampleCommand
 from ...server.reply_parser import parse_info
 from ...server.settings import Server, ServerLike
-from ...sources.chunks import PAYLOAD_BYTES, Chunks
+from ...sources.chunks import Chunks
 from ...sources.entries import PART_KEYS, Entries, EntryRow
 from ...transports.driver import stream
 from .by_value import Values, why_by_value
+from .options import CopyOptions
 
-__all__ = ["DUMP", "ServerEntries", "Track", "databases_of", "names_of", "read_values"]
+__all__ = [
+    "DUMP", "LiveEntries", "ServerEntries", "Track", "databases_of", "names_of", "read_values",
+]  # fmt: skip
 
 DUMP = SampleCommand((b"DUMP", b"1"), fixed_length=True, subcommand=False)
 LOOPBACK = ("127.0.0.1", "::1")
@@ -144,7 +147,54 @@ class Track:
         return self._left
 
 
-class ServerEntries(Entries):
+class LiveEntries(Entries):
+    """Base class: the keys of a server's database, as the options of a copy choose them.
+
+    Args:
+        server: the server, or a node of a cluster.
+        options: the options of the copy.
+    """
+
+    def __init__(self, server: ServerLike, options: CopyOptions) -> None:
+        super().__init__()
+        needs = Requirements(reading=True, nodes=True)
+        self.server = Server(server, needs).in_database(options.db)
+        self.match = options.match
+        self.type = options.type
+        self.timeout = options.timeout
+
+    def open(self) -> None:
+        """Check that the server can be read, and count its keys.
+
+        Raises:
+            SourceError: the server can't be read.
+        """
+        try:
+            self._open(self.server.ask(self.timeout))
+        except (TransportError, CommandError) as error:
+            raise self._failed(error) from error
+
+    def _open(self, answers: Answers) -> None:
+        self.valkey, self.databases = answers.valkey, databases_of(self.server, answers)
+        if self.match is None and self.type is None and not answers.cluster:
+            [count] = self._ask([("DBSIZE",)], server=self.server.any_node())
+            self.rows = count if isinstance(count, int) else None
+
+    def _ask(
+        self, data: Sequence[Any], template: str | None = None, server: Server | None = None
+    ) -> list[Any]:
+        """Run commands; return their replies, which may be CommandErrors."""
+        server = server or self.server
+        replies: Any = iter_replies(
+            data, template, server=server, on_error="collect", timeout=self.timeout
+        )
+        return [*replies]
+
+    def _failed(self, error: TransportError | CommandError) -> SourceError:
+        return SourceError(f"can't read the source at {self.server}: {message_of(error)}")
+
+
+class ServerEntries(LiveEntries):
     """The keys of a server that match a pattern; in a cluster, the keys of all primaries.
 
     A key that is created, deleted or changed meanwhile may be missing or outdated. If a key is
@@ -157,14 +207,6 @@ class ServerEntries(Entries):
     Keys that can't be read as a whole, such as large keys, have no rows: they are deferred, and
     ``InParts`` copies them.
 
-    Args:
-        server: the server, or a node of a cluster.
-        match: the pattern for SCAN; None for all keys.
-        type: the type of the keys; None for any type.
-        timeout: seconds to wait for each reply; None to wait forever.
-        db: the database; None for the database of the server's URL.
-        limit: keys that use more memory than this number of bytes are deferred.
-
     Attributes:
         aside: the deferred keys; the caller must remove the keys that it reads.
         by_value: why values are read without DUMP; empty if DUMP is used. Set when DUMP is tried.
@@ -172,23 +214,13 @@ class ServerEntries(Entries):
 
     by_value = ""
 
-    def __init__(
-        self,
-        server: ServerLike,
-        match: str | None,
-        type: str | None,  # noqa: A002
-        timeout: float | None,
-        db: int | None = None,
-        limit: int = PAYLOAD_BYTES,
-    ) -> None:
-        super().__init__()
-        self.server = Server(server, Requirements(reading=True, nodes=True)).in_database(db)
-        self.match = match
-        self.type = KINDS[type].type if type in KINDS else type
-        self.timeout = timeout
-        self.limit = limit
+    def __init__(self, server: ServerLike, options: CopyOptions) -> None:
+        super().__init__(server, options)
+        if self.type in KINDS:
+            self.type = KINDS[self.type].type
+        self.limit = options.limit
         self.aside: deque[bytes] = deque()
-        self._values = Values(self.server, timeout, limit)
+        self._values = Values(self.server, self.timeout, self.limit)
         self._template = Template("DUMP {0}")
         self._sizes = ""
         self._untried: Answers | None = None  # the server's answers, until DUMP was tried
@@ -203,26 +235,12 @@ class ServerEntries(Entries):
     def __repr__(self) -> str:
         return f"<keys of {self.server}>"
 
-    def open(self) -> None:
-        """Check that the server can be read, count its keys, and try DUMP on a key.
-
-        Raises:
-            SourceError: the server can't be read.
-        """
-        try:
-            answers = self.server.ask(self.timeout)
-            self.valkey, self.databases = answers.valkey, databases_of(self.server, answers)
-            if self.match is None and self.type is None and not answers.cluster:
-                [count] = iter_replies(
-                    [("DBSIZE",)], server=self.server.any_node(), timeout=self.timeout
-                )
-                self.rows = count
-            expiry = expiry_command(self.server, self.timeout)
-            self._template = Template(expiry, "DUMP {0}")
-            self._untried = answers
-            self._try_dump(self._first_keys())
-        except (TransportError, CommandError) as error:
-            raise self._failed(error) from error
+    def _open(self, answers: Answers) -> None:
+        """Count the keys, and try DUMP on a key."""
+        super()._open(answers)
+        self._template = Template(expiry_command(self.server, self.timeout), "DUMP {0}")
+        self._untried = answers
+        self._try_dump(self._first_keys())
 
     def _try_dump(self, keys: list[bytes]) -> None:
         """Choose how to read values and how to find large keys; do nothing if there are no keys."""
@@ -245,22 +263,13 @@ class ServerEntries(Entries):
         with closing(scan.pages()) as pages:
             return next(filter(None, islice(pages, EMPTY_PAGES)), [])
 
-    def _ask(self, keys: list[bytes], template: str) -> list[Any]:
-        return [
-            *iter_replies(
-                keys, template, server=self.server, on_error="collect", timeout=self.timeout
-            )
-        ]
-
     def _is_small(self, answers: Answers) -> bool:
         """Return whether each node's used memory is at most ``limit``: then no key is larger."""
         servers = [self.server.any_node()]
         if answers.topology is not None:
             servers = self.server.requiring(nodes=False).nodes_of(answers.topology.nodes, 1)
         for server in servers:
-            [reply] = iter_replies(
-                [("INFO", "memory")], server=server, on_error="collect", timeout=self.timeout
-            )
+            [reply] = self._ask([("INFO", "memory")], server=server)
             if isinstance(reply, CommandError):
                 return False
             used = parse_info(reply.decode(errors="replace")).get("used_memory", "")
@@ -391,6 +400,3 @@ class ServerEntries(Entries):
                     self._aside_at.append(before())
             else:
                 yield key
-
-    def _failed(self, error: TransportError | CommandError) -> SourceError:
-        return SourceError(f"can't read the source at {self.server}: {message_of(error)}")

@@ -21,8 +21,8 @@ from ...sources.entries import Entries, EntryRow, in_parts
 from ...transports.driver import Blocking, Steps
 from ..verifying.report import Difference, VerifyReport, max_share
 from .by_value import FOOTER_BYTES
+from .changed_entries import different_part
 from .options import CopyOptions
-from .payload_difference import different_part
 from .server_entries import ServerEntries
 from .value_reader import ValueReader, digest_of
 
