@@ -17,7 +17,6 @@ from ..encode.template import Template, check_creating, replacing
 from ..load.commands import command_names
 from ..load.inquiry import deleting
 from ..load.mass_insert import mass_insert
-from ..load.verifying.unverifiable import check_names, check_template
 from ..outcome.errors import CommandError, TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report, counted, size_text
@@ -198,8 +197,9 @@ def run(
             if confirms:
                 what = partial(deletes, data, template, server, timeout)
             if flags.verify:
-                check_names(command_names(data, template), template)
-                check_template(template)
+                from ..load.verifying.reading import check_verifiable
+
+                check_verifiable(data, template)
             if checkpoint is not None:
                 from ..load.checkpoint.feature import check_possible
 

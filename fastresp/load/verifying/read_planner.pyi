@@ -3,6 +3,12 @@ from typing import Self
 from ...resp.buffer import Chunk
 from .comparison import Comparison
 
+# The names, in capitals, of the commands that can be verified; and a summary for messages.
+NAMES: frozenset[str]
+KNOWN: str
+
+def can_be_verified(command: bytes) -> bool: ...
+
 class ReadPlanner:
     over_keys: bool
     def __new__(

@@ -18,6 +18,7 @@ from ...resp.buffer cimport (
     put_header,
     put_signed,
 )
+from ...resp.slots cimport Walk
 from .write_command cimport (
     COUNT,
     DELETED,
@@ -57,9 +58,11 @@ from .write_command cimport (
     parse_command,
     reply_kind_of,
     start_at,
+    verb_names,
 )
 
-from . import unverifiable
+from ...outcome.errors import EncodeError
+from ...resp.shown import shown_command
 
 cdef enum:
     # Maximum items and bytes of a read, the same as for merged commands. The server runs such a
@@ -69,6 +72,27 @@ cdef enum:
     CHUNK_BYTES = 1 << 19
     # Maximum memory of chunks that are kept for the comparison, if none of them has reads.
     MAX_WAITING_BYTES = 8388608
+
+NAMES = verb_names()
+KNOWN = (
+    "SET, HSET, SADD, ZADD, RPUSH, LPUSH, JSON.SET, DEL, EXPIRE and their variants can be, without "
+    "options such as NX"
+)
+
+
+def can_be_verified(bytes command not None):
+    """Return whether a command's outcome depends only on its arguments.
+
+    Args:
+        command: the command as RESP.
+    """
+    cdef LastVerb last
+    cdef WriteCommand s
+    cdef Walk walk
+    last.size = -1
+    walk.base = walk.p = command
+    walk.large = walk.stop = NULL
+    return parse_command(&s, &walk, &last, False)
 
 
 cdef class ReadPlanner:
@@ -149,7 +173,10 @@ cdef class ReadPlanner:
                 self.row = chunk.rows.data.as_longlongs[i]
                 self.in_sample = self.all or mixed(self.seed, self.row) < self.threshold
             if not parse_command(&s, &c.walk, &self.last, self.recheck):
-                self.refuse(chunk, i, unverifiable.MORE_THAN_ARGUMENTS)
+                self.refuse(
+                    chunk, i, "can't be verified, since its outcome depends on more than its "
+                    f"arguments; {KNOWN}",
+                )
                 break
             if not self.set_list_index(&s, chunk, i):
                 break
@@ -197,7 +224,9 @@ cdef class ReadPlanner:
             next_command(&c, chunk)
 
     cdef int refuse(self, Chunk chunk, Py_ssize_t i, str reason) except -1:
-        self.error = unverifiable.refusal(reason, chunk.command(i, i), self.row, chunk.place(i))
+        place, command = chunk.place(i), shown_command(chunk.command(i, i))
+        message = f"row {self.row:,}, command {place:,}: {command} {reason}"
+        self.error = EncodeError(message, command=place, row=self.row)
         return 0
 
     cdef bint set_list_index(self, WriteCommand *s, Chunk chunk, Py_ssize_t i) except -1:
@@ -209,11 +238,17 @@ cdef class ReadPlanner:
         cdef Entry *entry
         if is_list(s.form):
             if self.repair:
-                self.refuse(chunk, i, unverifiable.REPAIRED_LIST)
+                self.refuse(
+                    chunk, i, "can't be repaired: its items would be duplicated; delete the lists "
+                    "that differ, and load them again",
+                )
                 return False
             entry = self.lists.find(hashed(s.key, s.key_size))
             if entry.number and (entry.number < 0) != (s.form == LEFT):
-                self.refuse(chunk, i, unverifiable.BOTH_ENDS)
+                self.refuse(
+                    chunk, i, "extends a list that was extended at the other end before; leave out "
+                    "its commands, which can't be verified",
+                )
                 return False
             s.number = entry.number
             entry.number += s.count if s.form == RIGHT else -s.count

@@ -1,4 +1,4 @@
-"""The connections and the chunks of a verification and of its repairs.
+"""The connections and the chunks of a verification and of its repairs; what can be verified.
 
 A read is a command whose reply has the values that commands of the source have written.
 """
@@ -9,31 +9,37 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from ...outcome.errors import CommandError, ProtocolError
+from ...encode.fields import Field
+from ...encode.template import Template
+from ...outcome.errors import CommandError, EncodeError, ProtocolError, TemplateError
 from ...outcome.messages import shortened
 from ...outcome.report import Report
 from ...replies.cluster_core import RawCluster
 from ...replies.iter_replies import exchange_core
 from ...replies.reply_core import ReplyCore
 from ...resp.buffer import Chunk
+from ...resp.commands import properties_of
+from ...resp.values import pack
 from ...server.answers import Answers
 from ...server.options import Options
-from ...server.preflight import Requirements
+from ...server.preflight import VALUE, Requirements, sample_commands
 from ...server.settings import Server, ServerLike
 from ...sources.chunks import AsyncChunks, Chunks
 from ...sources.source import Encoder
 from ...transports.driver import Emit, Step, Steps
 from ...transports.socket import SocketTransport
+from ..commands import command_names
 from ..mass_insert import loading
 from .comparison import Comparison
 from .differences import Candidate
-from .read_planner import ReadPlanner
+from .read_planner import KNOWN, NAMES, ReadPlanner, can_be_verified
 
 __all__ = [
     "READING",
     "AsyncReadChunks",
     "ReadChunks",
     "VerifyCore",
+    "check_verifiable",
     "compare_core",
     "repair_core",
 ]
@@ -48,6 +54,9 @@ READING = Requirements(
 PEXPIRETIME_NOTE = (
     "fastresp: absolute times to live need PEXPIRETIME: Redis 7.0 or later, or Valkey"
 )
+
+# Positions where an option may be, by command; a placeholder there could be any option.
+OPTIONS = {b"SET": slice(3, None), b"ZADD": slice(2, 3)}
 
 Show = Callable[[Report], object]
 
@@ -231,3 +240,67 @@ def repair_core(
     options = Options(server=server, on_error="collect", timeout=timeout)
     choose = partial(SocketTransport, in_event_loop=in_event_loop)
     return loading(Chunks(commands, None, options), choose)
+
+
+def check_verifiable(data: Any, template: Template | None) -> Sequence[str]:
+    """Refuse commands that can't be verified; return the command names known in advance.
+
+    Raises:
+        TemplateError: the template contains such a command, or an option such as NX, or sets a time
+            to live before its key exists.
+        EncodeError: a RESP file contains such a command.
+    """
+    names = command_names(data, template) or ()
+    wrong = sorted(set(names) - NAMES)
+    if wrong:
+        message = f"{wrong[0]} can't be verified; {KNOWN}"
+        raise EncodeError(message) if template is None else _in(template, message, wrong[0])
+    if template is not None:
+        _check_options(template)
+        _check_times(template)
+    return names
+
+
+def _check_options(template: Template) -> None:
+    """Refuse a template with a command that can't be verified for any row."""
+    for command in sample_commands(template):
+        name, *_ = arguments = (command.arguments[0].upper(), *command.arguments[1:])
+        unknown = VALUE in arguments[OPTIONS.get(name, slice(0))]
+        if command.fixed_length and not unknown and not can_be_verified(pack(*arguments)):
+            shown = b" ".join(arguments).decode(errors="backslashreplace")
+            message = f"{shown} can't be verified; {KNOWN}"
+            raise _in(template, message, name.decode(errors="replace"))
+
+
+def _check_times(template: Template) -> None:
+    """Refuse a template that sets a time to live before another command creates the key."""
+    expiring: dict[object, str] = {}
+    created: set[object] = set()
+    for command in template.commands:
+        name, key, *_ = (*map(_comparable, command), (), ())
+        known = len(name) == 1 and isinstance(name[0], bytes)  # not a placeholder
+        verb = name[0].decode(errors="replace").upper() if known else ""
+        effect = properties_of(name[0]).effect if known else ""
+        if effect == "time" and verb != "PERSIST" and key not in created:
+            expiring[key] = verb
+        elif verb in ("DEL", "UNLINK"):
+            created.discard(key)
+        elif effect in ("set", "change"):
+            created.add(key)
+            if key in expiring:
+                message = (
+                    f"{expiring[key]} can't be verified before its key exists, since it then does "
+                    f"nothing; move it after the commands that create the key, such as {verb}"
+                )
+                raise _in(template, message, expiring[key])
+
+
+def _comparable(argument: Sequence[bytes | Field]) -> tuple[Any, ...]:
+    return tuple(
+        each if isinstance(each, bytes) else (type(each), each.path, each.convert)
+        for each in argument
+    )
+
+
+def _in(template: Template, message: str, name: str) -> TemplateError:
+    return TemplateError(message, template.text, max(template.text.upper().find(name), 0))

@@ -28,7 +28,6 @@ from ...server.options import Mirror, Nulls, Options, arguments_of
 from ...server.settings import Server, ServerLike
 from ...sources.source import Data, as_source
 from ...transports.driver import Blocking, Emit, Pull, Step, run
-from ..commands import command_names
 from ..mirror import OWN_KEYS
 from ..mirror import check_source as check_mirrored
 from ..progress import reporting
@@ -36,7 +35,15 @@ from ..stored_receipt import StoredReceipt, read_receipt
 from .comparison import Comparison
 from .differences import Candidate, Differences, apply_recheck, missing_items, repairable
 from .read_planner import ReadPlanner
-from .reading import READING, ReadChunks, Show, VerifyCore, compare_core, repair_core
+from .reading import (
+    READING,
+    ReadChunks,
+    Show,
+    VerifyCore,
+    check_verifiable,
+    compare_core,
+    repair_core,
+)
 from .report import (
     Difference,
     DifferenceTarget,
@@ -45,7 +52,6 @@ from .report import (
     max_share,
     share_of,
 )
-from .unverifiable import check_names, check_template
 
 __all__ = ["Progress", "VerifyOptions", "verify", "verify_core"]
 
@@ -247,12 +253,10 @@ def check_source(chunks: ReadChunks, options: VerifyOptions) -> None:
         TemplateError, EncodeError: a command can't be verified.
         ValueError: a command can't be repaired.
     """
-    names = command_names(chunks.data, chunks.template)
-    check_names(names, chunks.template)
+    names = check_verifiable(chunks.data, chunks.template)
     if options.mirror is not None:
         check_mirrored(chunks.data, chunks.template)
-    check_template(chunks.template)
-    lists = sorted({"RPUSH", "LPUSH"}.intersection(names or ()))
+    lists = sorted({"RPUSH", "LPUSH"}.intersection(names))
     if options.repair and lists:
         message = (
             f" can't be used with {lists[0]}: items would be duplicated; delete the lists that "

@@ -79,6 +79,8 @@ cdef struct Item:
     Py_ssize_t command          # index of the command in the chunk
 
 
+# The names in capitals, without the commands that are used only in a recheck.
+cdef frozenset verb_names()
 cdef bint parse_command(
     WriteCommand *s, const Walk *start, LastVerb *last, bint recheck
 ) noexcept nogil

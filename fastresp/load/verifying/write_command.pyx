@@ -48,25 +48,11 @@ cdef Verb[VERBS_SIZE] VERBS = [
     Verb(b"LLEN", 4, COUNT, UNTIMED, True),
 ]
 
-# Names in capitals, without the commands that are used only in a recheck.
-NAMES = frozenset(
-    VERBS[i].name.decode() for i in range(VERBS_SIZE) if not VERBS[i].recheck_only
-)
 
-
-def can_be_verified(bytes command not None):
-    """Return whether a command's outcome depends only on its arguments.
-
-    Args:
-        command: the command as RESP.
-    """
-    cdef LastVerb last
-    cdef WriteCommand s
-    cdef Walk walk
-    last.size = -1
-    walk.base = walk.p = command
-    walk.large = walk.stop = NULL
-    return parse_command(&s, &walk, &last, False)
+cdef frozenset verb_names():
+    return frozenset(
+        VERBS[i].name.decode() for i in range(VERBS_SIZE) if not VERBS[i].recheck_only
+    )
 
 
 cdef const Verb *find_verb(const char *name, long long size, LastVerb *last) noexcept nogil:
