@@ -21,10 +21,9 @@ import fastresp
 import fastresp.aio
 from fastresp.cli.demo.methods import debug_options
 from fastresp.encode.payload.restorer import Restorer
-from fastresp.encode.template import Template
 from fastresp.load.copying.changed_entries import ChangedEntries
 from fastresp.load.copying.options import CopyOptions
-from fastresp.load.copying.server_entries import read_values
+from fastresp.load.copying.server_entries import DumpReader
 from fastresp.server.local_server import LocalServer
 from fastresp.server.preflight import Requirements
 from fastresp.server.settings import Server
@@ -223,8 +222,7 @@ def test_source_works_while_its_values_are_handled(start_server: StartServer) ->
         keys = [b"key:%d" % number for number in range(1000)]
         client.mset(dict.fromkeys(keys, 1))
         requested = Server(server.url, Requirements(reading=True))
-        template = Template("PEXPIRETIME {0}", "DUMP {0}")
-        with closing(read_values(requested, template, iter(keys), timeout=9)) as values:
+        with closing(DumpReader(requested, timeout=9).lists(iter(keys))) as values:
             taken = len(next(values)) // 2
             deadline = time.monotonic() + 9
             while client.info("commandstats")["cmdstat_dump"]["calls"] <= taken:

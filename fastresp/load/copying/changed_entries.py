@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 from contextlib import closing
 from functools import partial
-from itertools import chain
-from typing import Any, NamedTuple
 
-from ...encode.payload.converter import Converter
 from ...encode.payload.restorer import Restorer
-from ...encode.payload.stored_values import elements, stream_nodes_end
-from ...encode.template import Template
 from ...outcome.errors import CommandError, SourceError, TransportError
 from ...outcome.messages import message_of
 from ...outcome.report import Report
-from ...replies.key_pattern import expiry_command, replies_by_key
+from ...replies.key_pattern import replies_by_key
 from ...replies.scan import Scan
 from ...server.preflight import Requirements
 from ...server.settings import as_server
 from ...sources.entries import Entries, EntryRow, in_parts
-from ...sources.files.rdb import type_of
 from ...transports.driver import Blocking, Steps
 from ..load import Feature, Load
 from ..mirror import OWN_KEYS, UNLINK
 from .by_value import FOOTER_BYTES
 from .options import CopyOptions
-from .server_entries import DUMP, ServerEntries, read_values
+from .server_entries import DUMP, DumpReader, ServerEntries
+from .value_reader import different_part
 
-__all__ = ["ChangedEntries", "Deleting", "different_part"]
-
-# Types of stored values. Source: rdb.h of Redis and Valkey.
-MODULE = 7
-TIMED_HASHES = (22, 24, 25)
+__all__ = ["ChangedEntries", "Deleting"]
 
 
 class ChangedEntries(Entries):
@@ -53,7 +43,7 @@ class ChangedEntries(Entries):
         needs = Requirements(reading=True, nodes=True, commands=(DUMP,))
         self._target = as_server(options.server, needs)
         self._timeout = options.timeout
-        self._template = Template("DUMP {0}")
+        self._dumps = DumpReader(self._target, options.timeout)
 
     def open(self) -> None:
         """Check that source and target can be read.
@@ -64,7 +54,6 @@ class ChangedEntries(Entries):
         """
         self._entries.open()
         self._target.ask(self._timeout)
-        self._template = Template(expiry_command(self._target, self._timeout), "DUMP {0}")
         self.valkey, self.databases = self._entries.valkey, self._entries.databases
         self.rows = self._entries.rows
 
@@ -83,22 +72,13 @@ class ChangedEntries(Entries):
             yield changed
 
     def _changed(self, rows: list[EntryRow]) -> list[EntryRow]:
-        keys = iter([row[0] for row in rows])
-        with closing(read_values(self._target, self._template, keys, self._timeout)) as values:
-            replies = chain.from_iterable(values)
-            pairs = zip(rows, replies, replies, strict=True)
-            return [row for row, *stored in pairs if not self._is_equal(row, *stored)]
+        with closing(self._dumps.pairs([row[0] for row in rows])) as pairs:
+            found = zip(rows, pairs, strict=True)
+            return [row for row, stored in found if not self._is_equal(row, *stored)]
 
-    def _is_equal(self, row: EntryRow, expiry: Any, payload: Any) -> bool:
-        """Return whether the target has the value and the expiry of a row.
-
-        Raises:
-            CommandError: the target refuses to read the key.
-        """
-        for reply in (payload, expiry):
-            if isinstance(reply, CommandError):
-                raise reply
-        if type(payload) is not bytes or type(expiry) is not int or max(expiry, 0) != row[1]:
+    def _is_equal(self, row: EntryRow, expiry: int, payload: bytes | None) -> bool:
+        """Return whether the target has the value and the expiry of a row."""
+        if payload is None or max(expiry, 0) != row[1]:
             return False
         value, wanted = payload[:-FOOTER_BYTES], row[2][:-FOOTER_BYTES]
         if value == wanted:
@@ -111,81 +91,6 @@ class ChangedEntries(Entries):
         """Stop reading."""
         super().close()
         self._entries.close()
-
-
-class Part(NamedTuple):
-    """A part of a value that differs; the fields are as in Difference."""
-
-    name: bytes | int | None
-    kind: str
-    wanted: bytes | int | None
-    found: bytes | int | None
-
-
-def different_part(source: bytes, target: bytes) -> Part | None:
-    """Return the first part that differs between two values; None if they are equal.
-
-    Args:
-        source, target: the type byte and the bytes of each value.
-    """
-    types = type_of(source[0]), type_of(target[0])
-    if types[0] != types[1]:
-        return Part(None, "type", None, types[1].encode())
-    other = Part(None, "value", None, None)
-    if source[0] == MODULE:
-        return other
-    try:
-        if types[0] == "stream":
-            return None if stream_parts(source, target) == stream_parts(target, source) else other
-        before, after = parts(source), parts(target)
-    except SourceError:
-        return other
-    for name in before | after:
-        wanted, found = before.get(name), after.get(name)
-        if wanted is None or found is None:
-            kind = "missing" if found is None else "extra"
-            return Part(name, kind, *(each[0] if each else None for each in (wanted, found)))
-        if wanted[0] != found[0]:
-            return Part(name, "value", wanted[0], found[0])
-        if wanted != found:
-            return Part(name, "ttl", *(int(each[1]) for each in (wanted, found)))
-    return None
-
-
-def parts(value: bytes) -> dict[Any, tuple[bytes, ...]]:
-    """Return the parts of a value by their names: fields, members, or indexes in a list."""
-    items = elements(value[0], value[1:])
-    pairs = zip(items[::2], items[1::2], strict=True)
-    match type_of(value[0]):
-        case "hash" if value[0] in TIMED_HASHES:
-            now = time.time() * 1000
-            fields = zip(items[::3], items[1::3], items[2::3], strict=True)
-            return {name: (text, at) for name, text, at in fields if not 0 <= int(at) <= now}
-        case "hash":
-            return {name: (text, b"-1") for name, text in pairs}
-        case "zset":
-            return {name: (repr(float(score)).encode(),) for name, score in pairs}
-        case "set":
-            return {name: (name,) for name in items}
-        case "string":
-            return {None: (items[0],)}
-    return {index: (item,) for index, item in enumerate(items)}
-
-
-def stream_parts(value: bytes, other: bytes) -> tuple[list[bytes], bytes]:
-    """Return the entries of a stream, and the bytes after them.
-
-    If ``other`` has another RDB type, the stream is first converted to the oldest type, which lacks
-    the metadata of later types.
-    """
-    kind, data = value[0], value[1:]
-    if kind != other[0]:
-        # 9 is the RDB version of Redis 6.2; every stream can be converted to it.
-        oldest = Converter(9, valkey=False, source_valkey=False)
-        converted = oldest.converted(kind, data)
-        assert converted is not None
-        kind, data = converted
-    return elements(kind, data), data[stream_nodes_end(kind, data) :]
 
 
 class Deleting(Feature):

@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from ...encode.payload.restorer import Restorer
@@ -13,7 +14,6 @@ from ...outcome.errors import CommandError, SourceError, TransportError
 from ...outcome.messages import Hint, Message, message_of, shown_argument
 from ...outcome.report import Displayed, counted, size_text
 from ...replies.iter_replies import iter_replies
-from ...replies.key_pattern import expiry_command
 from ...replies.scan import SCAN_COUNT, Scan
 from ...server.answers import Answers
 from ...server.preflight import RESTORE, Requirements
@@ -25,7 +25,7 @@ from ..inquiry import Inquiry, inquire, merged
 from ..server_warnings import Expected, Place, uses_of, warnings_of
 from .by_value import LENGTHS, Values, only_dumped
 from .options import CopyOptions
-from .server_entries import ServerEntries, databases_of
+from .server_entries import ServerEntries, databases_of, primaries_of
 
 __all__ = ["CopyPlan", "plan_copy"]
 
@@ -268,10 +268,7 @@ class Planning:
 
     def _total(self, answers: Answers) -> int:
         """Return the number of keys of the source."""
-        server = self._entries.server
-        servers = [server.any_node()]
-        if answers.topology is not None:
-            servers = server.requiring(nodes=False).nodes_of(answers.topology.nodes, 1)
+        servers = primaries_of(self._entries.server, answers)
         return sum(_reply("DBSIZE", server=each, timeout=self._timeout) for each in servers)
 
     def read_sample(self) -> None:
@@ -318,14 +315,11 @@ class Planning:
 
     def _read_dumped(self, keys: list[bytes], errors: list[Any]) -> None:
         """Read payloads, convert them for the target, and collect errors."""
-        report, server = self.report, self._entries.server
-        template = [expiry_command(server, self._timeout), "DUMP {0}"]
-        replies: Any = iter_replies(
-            keys, template, server=server, on_error="collect", timeout=self._timeout
-        )
+        report = self.report
         encodings: Counter[str] = Counter()
         modules: Counter[str] = Counter()
-        with closing(replies):
+        with closing(self._entries.dumps.lists(iter(keys))) as reading:
+            replies = chain.from_iterable(reading)
             for key, expiry, dump in zip(keys, replies, replies, strict=False):
                 if dump is None:
                     continue

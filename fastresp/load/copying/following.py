@@ -8,7 +8,7 @@ from collections import deque
 from contextlib import closing, suppress
 from dataclasses import replace
 from threading import Event
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import redis
 
@@ -25,8 +25,10 @@ from ..loader import Loader
 from ..mass_insert import choose
 from ..progress import reporting
 from .options import CopyOptions
-from .stored_copy import StoredFollowing
 from .stream_commands import StreamCommands, in_database
+
+if TYPE_CHECKING:
+    from .stored_copy import StoredFollowing
 
 __all__ = ["Following"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain, islice, tee
 from typing import Any
@@ -28,7 +28,8 @@ from .by_value import Values, why_by_value
 from .options import CopyOptions
 
 __all__ = [
-    "DUMP", "LiveEntries", "ServerEntries", "Track", "databases_of", "names_of", "read_values",
+    "DUMP", "DumpReader", "LiveEntries", "ServerEntries", "Track", "databases_of", "names_of",
+    "primaries_of",
 ]  # fmt: skip
 
 DUMP = SampleCommand((b"DUMP", b"1"), fixed_length=True, subcommand=False)
@@ -63,6 +64,13 @@ def names_of(server: Server, answers: Answers) -> frozenset[str]:
     return frozenset(name for name in names if name)
 
 
+def primaries_of(server: Server, answers: Answers) -> list[Server]:
+    """Return a Server for each primary of a cluster; for a single server, only that server."""
+    if answers.topology is None:
+        return [server.any_node()]
+    return server.requiring(nodes=False).nodes_of(answers.topology.nodes, 1)
+
+
 class BatchCore(ReplyCore):
     """Yields lists of replies: to yield replies one by one would take longer than to read them.
 
@@ -87,18 +95,45 @@ class BatchCluster(ClusterCore):
             yield replies
 
 
-def read_values(
-    server: Server, template: Template, keys: Iterator[bytes], timeout: float | None
-) -> Generator[list[Any], None, None]:
-    """Run two commands for each key, such as PEXPIRETIME and DUMP; yield lists of their replies."""
-    with closing(_replies(server, template, keys, timeout)) as reading:
-        rest: list[Any] = []
-        for replies in reading:
-            replies = rest + replies
-            odd = len(replies) % 2
-            # The second reply for the last key is in the next list.
-            rest = replies[-1:] if odd else []
-            yield replies[:-1] if odd else replies
+class DumpReader:
+    """Reads the expiries and payloads of keys with PEXPIRETIME, or a script, and DUMP.
+
+    Args:
+        server: the server, or a node of a cluster.
+        timeout: seconds to wait for each reply; None to wait forever.
+    """
+
+    def __init__(self, server: Server, timeout: float | None) -> None:
+        self._server = server
+        self._timeout = timeout
+        self._template: Template | None = None
+
+    def lists(self, keys: Iterator[bytes]) -> Generator[list[Any], None, None]:
+        """Yield lists of replies, two for each key; they may be CommandErrors."""
+        if self._template is None:
+            self._template = Template(expiry_command(self._server, self._timeout), "DUMP {0}")
+        with closing(_replies(self._server, self._template, keys, self._timeout)) as reading:
+            rest: list[Any] = []
+            for replies in reading:
+                replies = rest + replies
+                odd = len(replies) % 2
+                # The second reply for the last key is in the next list.
+                rest = replies[-1:] if odd else []
+                yield replies[:-1] if odd else replies
+
+    def pairs(self, keys: Iterable[bytes]) -> Generator[tuple[int, bytes | None], None, None]:
+        """Yield the expiry and the payload of each key; without the key, -2 and None.
+
+        Raises:
+            CommandError: the server refuses to read a key.
+        """
+        with closing(self.lists(iter(keys))) as reading:
+            replies = chain.from_iterable(reading)
+            for expiry, payload in zip(replies, replies, strict=True):
+                for reply in (payload, expiry):
+                    if isinstance(reply, CommandError):
+                        raise reply
+                yield expiry, payload
 
 
 def _replies(
@@ -209,6 +244,7 @@ class ServerEntries(LiveEntries):
 
     Attributes:
         aside: the deferred keys; the caller must remove the keys that it reads.
+        dumps: reads the expiries and payloads of keys.
         by_value: why values are read without DUMP; empty if DUMP is used. Set when DUMP is tried.
     """
 
@@ -221,7 +257,7 @@ class ServerEntries(LiveEntries):
         self.limit = options.limit
         self.aside: deque[bytes] = deque()
         self._values = Values(self.server, self.timeout, self.limit)
-        self._template = Template("DUMP {0}")
+        self.dumps = DumpReader(self.server, self.timeout)
         self._sizes = ""
         self._untried: Answers | None = None  # the server's answers, until DUMP was tried
         # For each deferred key that the Track has not counted: how many small keys came before it.
@@ -238,7 +274,6 @@ class ServerEntries(LiveEntries):
     def _open(self, answers: Answers) -> None:
         """Count the keys, and try DUMP on a key."""
         super()._open(answers)
-        self._template = Template(expiry_command(self.server, self.timeout), "DUMP {0}")
         self._untried = answers
         self._try_dump(self._first_keys())
 
@@ -265,10 +300,7 @@ class ServerEntries(LiveEntries):
 
     def _is_small(self, answers: Answers) -> bool:
         """Return whether each node's used memory is at most ``limit``: then no key is larger."""
-        servers = [self.server.any_node()]
-        if answers.topology is not None:
-            servers = self.server.requiring(nodes=False).nodes_of(answers.topology.nodes, 1)
-        for server in servers:
+        for server in primaries_of(self.server, answers):
             [reply] = self._ask([("INFO", "memory")], server=server)
             if isinstance(reply, CommandError):
                 return False
@@ -351,7 +383,7 @@ class ServerEntries(LiveEntries):
             return done + len(sent)
 
         small = map(noted, self._small(keys, count_sent) if self._sizes else keys)
-        with closing(read_values(self.server, self._template, small, self.timeout)) as values:
+        with closing(self.dumps.lists(small)) as values:
             sent_keys = iter(sent.popleft, None)
             for replies in values:
                 rows = self.restorer.dumped_rows(replies, sent_keys)

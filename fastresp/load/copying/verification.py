@@ -10,21 +10,18 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ...outcome.messages import Message, shown_argument
 from ...outcome.report import counted
-from ...replies.iter_replies import iter_replies
-from ...replies.key_pattern import expiry_command
 from ...server.settings import Server
 from ...sources.entries import Entries, EntryRow, in_parts
 from ...transports.driver import Blocking, Steps
 from ..verifying.report import Difference, VerifyReport, max_share
 from .by_value import FOOTER_BYTES
-from .changed_entries import different_part
 from .options import CopyOptions
-from .server_entries import ServerEntries
-from .value_reader import ValueReader, digest_of
+from .server_entries import DumpReader, ServerEntries
+from .value_reader import ValueReader, different_part, digest_of
 
 __all__ = ["CopiedKeys", "CopyVerifyReport", "Sample", "Verification"]
 
@@ -152,11 +149,10 @@ class Verification:
     ) -> None:
         self.report = CopyVerifyReport(sample=sample.share)
         self._entries = entries
-        self._target = target
+        self._dumps = DumpReader(target, options.timeout)
         self._restorer = entries.restorer
         self._copied = copied
         self._original = options.original
-        self._timeout = options.timeout
         self._write = write
         self._sample = sample
         rows = iter(entries)
@@ -165,7 +161,6 @@ class Verification:
         else:
             rows = filter(lambda row: sample.has(row[0]), rows)
         self._parts = in_parts(rows)
-        self._template: list[str] = []
         # Keys, by their names in the target, whose values were read in parts.
         self._in_parts: set[bytes] = set()
         # "drop", because the copy has succeeded: it dropped times to live that the target lacks.
@@ -257,19 +252,11 @@ class Verification:
             return row, Difference(at, key, None, "value", None, None)
         return row, different_expiry(at, key, expires, max(other.expiry, 0))
 
-    def _pairs(self, rows: list[EntryRow]) -> Iterator[tuple[EntryRow, Any, Any]]:
-        """Read the target's copies of rows; yield (row, reply to PEXPIRETIME, reply to DUMP).
-
-        Raises:
-            CommandError: the target refuses a command.
-        """
-        if not self._template:
-            self._template = [expiry_command(self._target, self._timeout), "DUMP {0}"]
-        with closing(self._read([row[0] for row in rows], self._template, self._target)) as replies:
-            yield from zip(rows, replies, replies, strict=False)
-
-    def _read(self, keys: list[bytes], template: list[str], server: Server) -> Any:
-        return iter_replies(keys, template, server=server, timeout=self._timeout)
+    def _pairs(self, rows: list[EntryRow]) -> Iterator[tuple[EntryRow, int, bytes | None]]:
+        """Read the target's copies of rows; yield (row, expiry, payload)."""
+        with closing(self._dumps.pairs([row[0] for row in rows])) as pairs:
+            for row, (expiry, payload) in zip(rows, pairs, strict=True):
+                yield row, expiry, payload
 
     def _recheck(self) -> list[Difference]:
         """Recheck differing keys; return differences of keys that are unchanged in the source."""
@@ -333,19 +320,17 @@ class Verification:
             else:
                 whole.append(key)
         originals = list(map(self._original, whole))
-        template = [expiry_command(entries.server, self._timeout), "DUMP {0}"]
-        with closing(self._read(originals, template, entries.server)) as replies:
-            pairs = zip(whole, originals, replies, replies, strict=False)
-            for key, original, expiry, dump in pairs:
-                yield key, original, self._restorer.dumped_rows([expiry, dump], iter([original]))
+        with closing(entries.dumps.pairs(originals)) as pairs:
+            for key, original, pair in zip(whole, originals, pairs, strict=True):
+                yield key, original, self._restorer.dumped_rows([*pair], iter([original]))
 
 
-def compared(row: EntryRow, expiry: Any, dump: Any, at: int) -> Difference | None:
+def compared(row: EntryRow, expiry: int, dump: bytes | None, at: int) -> Difference | None:
     """Return the difference between a key and its copy; None if they are equal.
 
     Args:
         row: the row of the source.
-        expiry, dump: the target's replies to PEXPIRETIME and DUMP.
+        expiry, dump: the expiry and the payload in the target.
         at: index of the key, for the Difference.
     """
     key, expires, payload = row
