@@ -254,9 +254,11 @@ cdef class ArrayLines:
             SourceError: there is text after the array, or the text ends before the array.
         """
         cdef Py_ssize_t size = PyBytes_GET_SIZE(block)
-        cdef bytes lines = PyBytes_FromStringAndSize(PyBytes_AS_STRING(block), size)
+        # With NULL: otherwise Python would share the object of a single byte.
+        cdef bytes lines = PyBytes_FromStringAndSize(NULL, size)
         cdef bint more
         cdef char *p = PyBytes_AS_STRING(lines)
+        memcpy(p, PyBytes_AS_STRING(block), size)
         if not size and (self.depth or not self.begun):
             raise SourceError("it ends inside its JSON array; check that the file is complete")
         with nogil:

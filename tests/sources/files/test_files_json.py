@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tables import ROWS, failure, rows_of, write
 
 import fastresp
+from fastresp.sources.files.reading import BLOCK_BYTES
 
 
 def lines(*rows: str) -> io.BytesIO:
@@ -410,6 +411,12 @@ def test_array_is_read_like_lines(tmp_path: Path, text: str, pack: Any) -> None:
     assert rows_of(io.BytesIO(pack(text.encode()))) == ROWS
     assert rows_of([path, write(tmp_path / "more.jsonl")], format="jsonl") == ROWS * 2
     assert rows_of(path, format="jsonl", limit=3) == ROWS[:3]
+
+
+def test_an_array_may_end_in_a_block_of_one_byte() -> None:
+    text = '[{"a": 1}'.ljust(BLOCK_BYTES) + "]"
+    assert values(io.BytesIO(text.encode()), "SET {a} {a}", format="jsonl") == ["1"]
+    assert b"x]"[1:].hex() == "5d"  # Python shares the objects of single bytes
 
 
 def test_documents_of_an_array_keep_their_bytes() -> None:
