@@ -43,9 +43,9 @@ CLASSES: dict[str, tuple[tuple[str, str], ...]] = {
         ("fastresp/lists/buffer.py", "push"),
     ),
     "generation": (
-        ("bench/commands.py", "by_named_format"),
+        ("demo/methods.py", "by_named_format"),
         ("demo/methods.py", "by_concatenation"),
-        ("bench/commands.py", "by_text_substitution"),
+        ("demo/methods.py", "by_text_substitution"),
         ("~", "<method 'encode' of 'str' objects>"),
     ),
 }

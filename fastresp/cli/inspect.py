@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..load.new_file import replacing
 from ..outcome.messages import message_of, visible
 from ..outcome.report import counted, size_text
-from ..sources.files.snapshot_summary import SnapshotSummary, Tally, summarise
+from ..sources.files.snapshots import SnapshotSummary, Tally, summarise
 from .command_line import COUNT, FILE, argument, command, option
 from .ending import ending
 from .exit_codes import Exit, say

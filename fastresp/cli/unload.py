@@ -26,7 +26,8 @@ from ..replies.unload import Entries, check_found
 from ..replies.unload import unload as read_keys
 from ..sources.files.paths import SUFFIXES, names_snapshot
 from ..sources.files.read_source import read
-from ..sources.files.table import Table, import_optional
+from ..sources.files.reading import import_optional
+from ..sources.files.table import Table
 from . import options
 from .command_line import FILE, argument, command, option
 from .ending import ending, standard_output

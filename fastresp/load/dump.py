@@ -16,7 +16,7 @@ from ..resp.buffer import Chunk
 from ..server.file_io import write_all
 from ..server.forks import Inherited, is_own, on_fork
 from ..server.options import Nulls, Options
-from ..sources.files.checks import check_not_read
+from ..sources.files.paths import check_not_read
 from ..sources.source import Data, Encoder, as_source, encoding, files_of, released
 
 __all__ = ["dump", "write_chunk", "write_whole"]

@@ -29,7 +29,7 @@ from ..server.preflight import (
 )
 from ..server.settings import as_server
 from ..sources.chunks import Chunks
-from ..sources.pushed import Pushed
+from ..sources.several_tables import Pushed
 from ..sources.source import known_rows
 from ..transports.base import Transport, add_report
 from ..transports.connection import LostConnection

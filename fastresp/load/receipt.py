@@ -24,8 +24,7 @@ from ..outcome.report import LoadErrors
 from ..server.options import Options
 from ..server.preflight import Requirements
 from ..server.settings import as_server
-from ..sources.files.checks import check_not_read
-from ..sources.files.paths import is_local_file
+from ..sources.files.paths import check_not_read, is_local_file
 from ..sources.files.remote import RemotePath
 from ..sources.files.resp import CommandSource
 from ..sources.files.table import Table

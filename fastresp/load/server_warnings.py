@@ -17,7 +17,7 @@ from ..outcome.messages import Hint, Message
 from ..outcome.report import counted, size_text
 from ..server.known_faults import faults_of
 from ..server.options import FSYNC, Rate, Serialize
-from ..sources.entries import Entries
+from ..sources.source import Entries
 from ..transports.driver import Steps
 from .commands import command_names
 from .load import Feature, Load

@@ -22,7 +22,7 @@ from ..outcome.report import LoadErrors, Report, counted
 from ..server.options import Options
 from ..server.preflight import Requirements
 from ..server.settings import as_server
-from ..sources.files.checks import check_not_read
+from ..sources.files.paths import check_not_read
 from ..transports.driver import Steps
 from .commands import command_names
 from .load import Feature, Load

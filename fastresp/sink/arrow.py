@@ -15,7 +15,7 @@ from ..replies.fetch_hashes import fetch_hashes
 from ..resp.slots import SLOTS
 from ..server.options import check_timeout
 from ..server.settings import with_password
-from ..sources.files.schemas import cast
+from ..sources.files.columnar import cast
 from ..sources.several_tables import check_columns
 
 __all__ = ["HashPartitions", "in_utc", "join_blocks"]
@@ -153,7 +153,11 @@ class HashPartitions:
 
 
 def check_types(schema: pa.Schema) -> None:
-    """Raise ValueError unless values of each column's type can be parsed from text."""
+    """Check that values of each column's type can be parsed from text.
+
+    Raises:
+        ValueError: values of a column's type can't be parsed from text.
+    """
     for each in schema:
         try:
             pa.array([], pa.string()).cast(each.type)
@@ -167,6 +171,8 @@ def parse_batch(batch: pa.RecordBatch, schema: pa.Schema, key: str) -> pa.Record
     """Convert a batch of text to the types and the column order of a schema.
 
     Args:
+        batch: the batch.
+        schema: the schema.
         key: the name of the column with the keys, or with a part of each key.
 
     Raises:

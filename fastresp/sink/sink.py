@@ -386,10 +386,11 @@ class SinkOfNamedJob(Sink):
 
 
 def check_columns(sink: Sink, columns: pa.Table, text_note: str = "") -> None:
-    """Check that the template of a sink fits the columns, unless a column type is unknown (null).
+    """Check that the template of a sink fits the columns, unless a column type is unknown.
 
     Args:
-        columns: a table without rows.
+        sink: the sink.
+        columns: a table without rows. The type null means that the type is unknown.
         text_note: a note for the error if a text column has the wrong type for the template.
 
     Raises:

@@ -29,11 +29,10 @@ from ..resp.transactions import Batcher, Gatherer
 from ..server.answers import Answers
 from ..server.forks import Inherited, is_own, on_fork
 from ..server.options import Merge, Options, Rate, Replicate, Serialize
-from .entries import Entries
 from .files.resp import RespFile
 from .files.table import Table
-from .pushed import Pushed
-from .source import Encoder, encoding, is_columns, release, released, row_writer
+from .several_tables import Pushed
+from .source import Encoder, Entries, encoding, is_columns, release, released, row_writer
 
 if TYPE_CHECKING:
     from ..encode.payload.serialized_chunk import LaneSplitter

@@ -1,15 +1,17 @@
-"""Several tables, one after another, as one stream of columns."""
+"""Several tables, one after another, as one stream of columns; another thread may pass them on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from threading import Condition
 from typing import Any
 
 from ..encode.columns.exporting import Described, exported
 from ..outcome.errors import SourceError
-from .files.table import import_optional
+from .files.reading import import_optional
 
-__all__ = ["Frames", "frames_of", "is_table"]
+__all__ = ["TICK_S", "Frames", "Pushed", "check_batch", "check_columns", "frames_of"]
 
 # The first version of polars whose batches raise the query's error; in 1.34 to 1.36, an error ends
 # the batches as if there were no more rows.
@@ -17,8 +19,12 @@ POLARS = 1, 38
 # Formats that store the types of columns. For CSV and JSON, pyarrow infers the types from the
 # beginning of each file.
 TYPED = ("parquet", "ipc", "arrow", "feather", "orc")
-# The text types of Arrow, which all have the same values.
-TEXT = {"string", "large_string", "string_view"}
+# A thread that passes nothing on for this many seconds has paused.
+PAUSE_S = 0.02
+# Maximum seconds of one wait: once polars is imported, Ctrl-C does not end an unlimited wait.
+TICK_S = 0.2
+# The pause in seconds after which gathered commands of transactions are sent.
+LONG_PAUSE_S = 1.1
 
 
 def is_table(value: object) -> bool:
@@ -55,6 +61,15 @@ def frames_of(data: Any) -> Any:
         if all(map(is_table, data)):
             return Frames(data)
     return None
+
+
+def check_batch(batch: object) -> None:
+    """Raise TypeError if an object has neither ``__arrow_c_stream__`` nor ``__arrow_c_array__``."""
+    if not (hasattr(batch, "__arrow_c_stream__") or hasattr(batch, "__arrow_c_array__")):
+        raise TypeError(
+            "a batch must be Arrow data, such as a pyarrow.RecordBatch or a DataFrame, not "
+            f"{type(batch).__name__}"
+        )
 
 
 def is_lazy(value: object) -> bool:
@@ -122,7 +137,7 @@ class Frames(Described):
     def _batches(self, reader: Any, frames: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        from .files.schemas import cast
+        from .files.columnar import cast
 
         schema = reader.schema
         try:
@@ -148,6 +163,92 @@ class Frames(Described):
         except BaseException as error:
             self.error = error
             raise
+
+
+class Pushed(Frames):
+    """Batches that another thread passes on, as one stream of columns.
+
+    At most one batch waits for the reader, so that memory stays bounded; ``put()`` of another batch
+    blocks.
+
+    Attributes:
+        paused: whether no batch was passed on in the last ``PAUSE_S`` seconds.
+        while_full: called while the load waits because its connections are full.
+    """
+
+    noun = "batch"
+
+    def __init__(self) -> None:
+        super().__init__(self._arriving())
+        self.paused = False
+        self.while_full: Callable[[], object] = int
+        self._while_empty: Callable[[], object] = int
+        self._changed = Condition()
+        self._batch: Any = None
+        self._ended = False
+        self._failure: Exception | None = None
+        self._dropped = False
+
+    def call(self, *, while_empty: Callable[[], object], while_full: Callable[[], object]) -> None:
+        """Set what to call while there is nothing to read, and while the connections are full."""
+        self._while_empty, self.while_full = while_empty, while_full
+
+    def put(self, batch: Any) -> bool:
+        """Pass an Arrow batch on; first wait until the reader has taken the previous batch.
+
+        Returns:
+            Whether the batch will be read; False if the reader has ended.
+        """
+        if not hasattr(batch, "__arrow_c_stream__"):
+            import pyarrow as pa
+
+            batch = pa.record_batch(batch)
+        with self._changed:
+            while self._batch is not None and not self._dropped:
+                self._changed.wait(TICK_S)
+            if not self._dropped:
+                self._batch = batch
+                self._changed.notify_all()
+            return not self._dropped
+
+    def end(self, failure: Exception | None = None) -> None:
+        """End the batches; the reader raises ``failure``, if any, without reading another batch."""
+        with self._changed:
+            self._ended = True
+            self._failure = failure
+            self._changed.notify_all()
+
+    def drop(self) -> None:
+        """Stop reading; a thread that waits in ``put()`` continues."""
+        with self._changed:
+            self._dropped = True
+            self._batch = None
+            self._changed.notify_all()
+
+    def _arriving(self) -> Iterator[Any]:
+        """Yield the batches; in a pause, yield None after PAUSE_S and again after LONG_PAUSE_S."""
+        due, since = list[float](), time.monotonic()
+        batch: Any = None
+        while True:
+            with self._changed:
+                if self._batch is None and not self._ended:
+                    self._changed.wait(PAUSE_S)
+                if self._failure is not None:
+                    raise self._failure
+                batch, self._batch = self._batch, None
+                self._changed.notify_all()
+            self.paused = batch is None and not self._ended
+            if batch is not None:
+                yield batch
+                batch = None  # otherwise it would be kept during a pause
+                due, since = [0.0, LONG_PAUSE_S], time.monotonic()
+            elif self._ended:
+                return
+            elif due and time.monotonic() - since > due[0]:
+                del due[0]
+                yield None
+            else:
+                self._while_empty()
 
 
 def reader_of(frame: Any) -> tuple[Any, Mapping[str, str]]:
@@ -181,24 +282,15 @@ def check_columns(
             f"{noun} {number:,} has the columns {', '.join(found.names)}, but the first one has "
             f"{', '.join(wanted.names)}; all must have the same columns"
         )
+    from .files.columnar import one_type
+
     for field in wanted:
         other = found.field(field.name).type
-        if other != field.type and not may_be(other, field.type):
+        if one_type(field.type, other) != field.type:
             raise SourceError(
                 f"column {field.name!r} is {field.type} in the first {noun} and {other} in "
                 f"{noun} {number:,}; cast it to one type, {advice}"
             )
-
-
-def may_be(kind: Any, wanted: Any) -> bool:
-    """Return whether the Arrow type ``wanted`` represents all values of ``kind`` unchanged.
-
-    The type of a column with only nulls, or with only empty lists, fits every type.
-    """
-    if all(str(each).startswith("list<") for each in (kind, wanted)):
-        inner, other = kind.value_type, wanted.value_type
-        return bool(inner == other) or may_be(inner, other)
-    return str(kind) == "null" or {str(kind), str(wanted)} <= TEXT
 
 
 def scanned(dataset: Any) -> Any:
@@ -231,7 +323,7 @@ def check_types(fragment: Any, schema: Any) -> None:
     """Refuse a file if casting a column to the schema's type would change values."""
     from pyarrow import types
 
-    from .files.schemas import one_type
+    from .files.columnar import one_type
 
     for field in fragment.physical_schema:
         at = schema.get_field_index(field.name)

@@ -1,13 +1,13 @@
-"""Recognize a source (rows, commands or columns) and choose its encoder."""
+"""Recognize a source (rows, commands, columns, or keys of a copy) and choose its encoder."""
 
 from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from itertools import islice
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from ..encode.fields import Absent, Field, Items, Pairs, Row
 from ..encode.template import VECTORS, Template, TemplateLike, as_template
@@ -26,15 +26,24 @@ from .files.resp import CommandSource, RespEncoder, RespFile
 from .files.table import Table
 from .several_tables import frames_of
 
+if TYPE_CHECKING:
+    from ..encode.payload.restorer import Restorer
+
 __all__ = [
-    "Data", "Encoder", "as_source", "encoding", "fewer_rows", "files_of", "is_columns",
-    "known_rows", "lines_of", "release", "released", "row_writer",
+    "Data", "Encoder", "Entries", "EntryRow", "as_source", "encoding", "fewer_rows", "files_of",
+    "in_parts", "is_columns", "known_rows", "lines_of", "release", "released", "row_writer",
 ]  # fmt: skip
 
 # The minimum size of a chunk with a rate limit: a few rows, so that not every row is a chunk.
 MIN_CHUNK_BYTES = 2048
 # With a rate limit, a chunk has at most the bytes that the limit allows in this many seconds.
 LIMITED_S = 0.1
+# A list of rows ends at this many keys, or at this many bytes of payloads.
+PART_KEYS = 2_000
+PART_BYTES = 8 << 20
+
+# A key, the time of its expiry in ms since 1970 (0 for none), and the payload of its value.
+EntryRow: TypeAlias = tuple[bytes, int, bytes]
 
 
 class ArrowStreaming(Protocol):
@@ -139,8 +148,8 @@ def encoding(
         CheckpointError: the source has fewer than ``start_row`` rows.
     """
     columns = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
-    if options.default is not None and (columns or isinstance(data, RespFile)):
-        raise TypeError(_no_default(data))
+    if options.default is not None and isinstance(data, RespFile):
+        raise TypeError(f"{data.name} contains whole commands; leave out default=")
     if isinstance(data, CommandSource) and template is not None:
         raise TypeError(f"{data.name} contains whole commands; leave out the template")
     if isinstance(data, RespFile):
@@ -196,16 +205,6 @@ def _check(data: Any) -> None:
         raise TypeError("data must be an iterable of rows; a mapping is one row: put it in a list")
 
 
-def _no_default(data: Any) -> str:
-    if isinstance(data, RespFile):
-        return f"{data.name} contains whole commands; leave out default="
-    return (
-        f"default= is for Python objects, and the columns of a {type(data).__name__} are encoded "
-        "without them; cast the columns that need it, or pass rows, as returned by "
-        "to_dict('records') of pandas, to_dicts() of polars or to_pylist() of pyarrow"
-    )
-
-
 def fewer_rows(count: int) -> CheckpointError:
     """Return the error for a source that has fewer rows than were loaded before."""
     return CheckpointError(
@@ -220,6 +219,12 @@ def _columns(
     from ..encode.columns.arrow import ArrowStream
     from ..encode.columns.column_writer import ColumnWriter
 
+    if options.default is not None:
+        raise TypeError(
+            f"default= is for Python objects, and the columns of a {type(data).__name__} are "
+            "encoded without them; cast the columns that need it, or pass rows, as returned by "
+            "to_dict('records') of pandas, to_dicts() of polars or to_pylist() of pyarrow"
+        )
     template = template_for(template, options)
     if template is None:
         raise TypeError(
@@ -339,3 +344,86 @@ def released(source: Any) -> Iterator[None]:
         yield
     finally:
         release(source)
+
+
+class Entries:
+    """Keys with their values, as rows for RESTORE. Iterate once, after ``prepare()``.
+
+    Reading may block, so an event loop reads in a thread.
+
+    Attributes:
+        restorer: adapts payloads to the target.
+        rows: approximate number of keys; None if unknown.
+        unchanged: number of keys left out because the target already has them.
+        valkey: whether the source is Valkey, or a file of Valkey; set by ``open()``.
+        databases: see ``databases_of()``; set by ``open()`` of a server, empty for a file.
+    """
+
+    restorer: Restorer
+    valkey = False
+    databases: frozenset[str] = frozenset()
+    rows: int | None = None
+    unchanged = 0
+
+    def __init__(self) -> None:
+        self._reading: Generator[list[EntryRow], None, None] | None = None
+        self._note: Callable[[EntryRow], EntryRow] | None = None
+
+    def open(self) -> None:
+        """Check that the source can be read, before anything is sent; blocks."""
+
+    def prepare(self, restorer: Restorer) -> None:
+        """Set the restorer, once the target's version is known."""
+        self.restorer = restorer
+
+    def note(self, note: Callable[[EntryRow], EntryRow]) -> None:
+        """Set a function that is called with each row, and must return the row."""
+        self._note = note
+
+    @property
+    def watched(self) -> bool:
+        """Whether ``note()`` was called."""
+        return self._note is not None
+
+    def watch(self, row: EntryRow) -> None:
+        """Call ``note()``'s function with a row that is not yielded; its payload is a digest."""
+        if self._note is not None:
+            self._note(row)
+
+    def __iter__(self) -> Iterator[EntryRow]:
+        self._reading = self._checked()
+        rows = chain.from_iterable(self._reading)
+        return rows if self._note is None else map(self._note, rows)
+
+    def _checked(self) -> Generator[list[EntryRow], None, None]:
+        """Yield lists of rows; before raising the error of a bad key, yield all earlier rows."""
+        for rows in self._read():
+            yield rows
+            if self.restorer.error is not None:
+                raise self.restorer.error
+
+    def _read(self) -> Iterator[list[EntryRow]]:
+        """Yield lists of rows; the restorer is set when the first row is requested."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self._reading is not None:
+            with suppress(ValueError):  # another thread is reading a row
+                self._reading.close()
+
+
+def in_parts(rows: Iterable[EntryRow]) -> Generator[list[EntryRow], None, None]:
+    """Yield rows in lists of limited size; yield all earlier rows before raising a SourceError."""
+    part, size = list[EntryRow](), 0
+    try:
+        for row in rows:
+            part.append(row)
+            size += len(row[2])
+            if len(part) >= PART_KEYS or size >= PART_BYTES:
+                yield part
+                part, size = [], 0
+    except SourceError:
+        yield part
+        raise
+    yield part

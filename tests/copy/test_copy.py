@@ -27,7 +27,7 @@ from fastresp.load.copying.server_entries import DumpReader
 from fastresp.server.local_server import LocalServer
 from fastresp.server.preflight import Requirements
 from fastresp.server.settings import Server
-from fastresp.sources.entries import Entries
+from fastresp.sources.source import Entries
 
 TARGET = "valkey-8.1"
 # Hashes whose fields expire: the target knows no such type.

@@ -25,7 +25,7 @@ from fastresp.resp.buffer import Chunk
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Checkpoint, Options
 from fastresp.sources.chunks import Chunks
-from fastresp.sources.pushed import Pushed
+from fastresp.sources.several_tables import Pushed
 from fastresp.transports.driver import Steps, run
 
 ROWS = [(str(number), "value") for number in range(3)]

@@ -22,7 +22,7 @@ from ...server.settings import as_server
 from ...sources.chunks import Chunks
 from ...sources.files.command_files import RejectsFile
 from ...sources.files.resp import RespFile
-from ...sources.pushed import Pushed
+from ...sources.several_tables import Pushed
 from ...transports.base import Transport, add_report
 from ...transports.driver import Blocking, Steps
 from ...transports.failures import TakenOver

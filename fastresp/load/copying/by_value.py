@@ -18,7 +18,7 @@ from ...replies.iter_replies import iter_replies
 from ...replies.key_pattern import expiry_command
 from ...replies.large_keys import WRONGTYPE
 from ...server.settings import Server
-from ...sources.entries import PART_BYTES, EntryRow
+from ...sources.source import PART_BYTES, EntryRow
 
 __all__ = [
     "CREATING", "FIRST_ITEMS", "FOOTER_BYTES", "LENGTHS", "SCANS", "Command", "Found", "Values",

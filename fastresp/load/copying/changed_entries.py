@@ -14,7 +14,7 @@ from ...replies.key_pattern import replies_by_key
 from ...replies.scan import Scan
 from ...server.preflight import Requirements
 from ...server.settings import as_server
-from ...sources.entries import Entries, EntryRow, in_parts
+from ...sources.source import Entries, EntryRow, in_parts
 from ...transports.driver import Blocking, Steps
 from ..load import Feature, Load
 from ..mirror import OWN_KEYS, UNLINK

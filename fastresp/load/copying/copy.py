@@ -17,7 +17,7 @@ from ...server.options import Checkpoint, Durable, MaxErrors, Progress, RateLimi
 from ...server.preflight import Requirements
 from ...server.settings import ServerLike, as_server
 from ...sources.chunks import Chunks
-from ...sources.entries import Entries
+from ...sources.source import Entries
 from ...transports.base import add_report
 from ...transports.driver import Blocking, Steps, run
 from ..load import Choose, Feature, Load

@@ -22,7 +22,7 @@ from ...server.preflight import Requirements, SampleCommand
 from ...server.reply_parser import parse_info
 from ...server.settings import Server, ServerLike
 from ...sources.chunks import Chunks
-from ...sources.entries import PART_KEYS, Entries, EntryRow
+from ...sources.source import PART_KEYS, Entries, EntryRow
 from ...transports.driver import stream
 from .by_value import Values, why_by_value
 from .options import CopyOptions

@@ -20,11 +20,11 @@ from ...server.cluster import Topology
 from ...server.cluster_view import Address
 from ...server.settings import ServerLike
 from ...server.threads import in_parallel
-from ...sources.entries import Entries, EntryRow
 from ...sources.files.paths import files_of, names_snapshot
 from ...sources.files.rdb import TYPES, RdbReader
-from ...sources.files.snapshot_summary import opened
+from ...sources.files.snapshots import opened
 from ...sources.replica_stream import ReplicaStream
+from ...sources.source import Entries, EntryRow
 from .options import CopyOptions
 from .server_entries import LiveEntries, names_of
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 from ...outcome.messages import Message, shown_argument
 from ...outcome.report import counted
 from ...server.settings import Server
-from ...sources.entries import Entries, EntryRow, in_parts
+from ...sources.source import Entries, EntryRow, in_parts
 from ...transports.driver import Blocking, Steps
 from ..verifying.report import Difference, VerifyReport, max_share
 from .by_value import FOOTER_BYTES

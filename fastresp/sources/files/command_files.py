@@ -16,7 +16,7 @@ from ...outcome.messages import Hint, Message, shown_argument
 from ...outcome.tracebacks import public
 from ...resp.values import pack
 from ...server.file_io import read_some
-from .checks import InitialState
+from .paths import InitialState
 from .resp import CommandSource, RespFile
 
 __all__ = ["CommandsFile", "RejectsFile", "argument_of", "read_rejects", "arguments_of_line"]

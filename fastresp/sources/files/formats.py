@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,22 +14,22 @@ import pyarrow as pa
 
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message, message_of
-from .checks import PACKED_BEGINNINGS, check_address_space, check_text
-from .columnar import IPC_FILE, IpcFile, has_checksums, ipc_stream, open_parquet
+from .columnar import IPC_FILE, IpcFile, has_checksums, ipc_stream, open_parquet, validated
 from .delimited import header_of, open_delimited
 from .input import Input
 from .paths import is_file
 from .reading import (
     DEFAULT_OPTIONS,
     FORMAT_NAMES,
+    PACKED_BEGINNINGS,
     ROW_BYTES,
     Batches,
     Reading,
+    check_text,
     line_blocks,
     option_error,
 )
 from .remote import is_remote
-from .schemas import validated
 
 __all__ = [
     "OpenFile", "checksums_of", "columns_of", "decompressed", "detect_format", "estimated_rows",
@@ -45,6 +45,31 @@ SAMPLE_BYTES = 1 << 16
 FEATHER_1 = b"FEA1"
 # Formats whose readers trust the lengths and offsets in a file.
 UNCHECKED = ("arrow", "parquet")
+# For a few blocks, and for Arrow's threads: each has a stack of 8 MiB and a heap of up to 64 MiB.
+# With less, Arrow may wait forever for a thread that could not start, even at process exit.
+MIN_FREE_BYTES = 256 << 20
+
+
+def check_address_space() -> None:
+    """Check that the limit of the address space (``ulimit -v``) is large enough to read files."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    used = 0
+    # macOS has no such file.
+    with suppress(OSError), open("/proc/self/statm", "rb") as file:
+        used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    free = max(limit - used, 0)
+    if free < MIN_FREE_BYTES:
+        raise SourceError(
+            f"the limit of address space, {limit >> 20:,} MiB, leaves {free >> 20:,} MiB to read "
+            f"files, and Arrow's threads need {MIN_FREE_BYTES >> 20}; raise it (ulimit -v), "
+            "or limit the memory with a container or cgroup instead"
+        )
 
 
 @dataclass
@@ -81,7 +106,10 @@ def open_file(
     if kind == "parquet" and isinstance(source, str):
         return _parquet(source, source, start_row)
     if kind == "arrow" and isinstance(source, str) and _starts_with(source, IPC_FILE):
-        return _ipc_file(source)
+        with _convert_errors(source, kind):
+            ipc = IpcFile(source)
+        checked = _validate_batches(ipc.batches(), source, kind, ipc.rows)
+        return OpenFile(ipc.schema, checked, ipc.rows, None, ipc.close)
     file = Input(source, reading.stopped)
     try:
         with _convert_errors(file.name, kind):
@@ -283,13 +311,6 @@ def _parquet(source: Any, name: str, start_row: int) -> OpenFile:
         file.close,
         left_out,
     )
-
-
-def _ipc_file(path: str) -> OpenFile:
-    with _convert_errors(path, "arrow"):
-        file = IpcFile(path)
-    batches = _validate_batches(file.batches(), path, "arrow", file.rows)
-    return OpenFile(file.schema, batches, file.rows, None, file.close)
 
 
 def _validate_batches(

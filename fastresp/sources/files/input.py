@@ -13,6 +13,7 @@ import stat
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
@@ -21,10 +22,12 @@ from typing import Any
 from ...outcome.errors import SourceError
 from ...outcome.messages import Message
 from ...server.file_io import POLLIN, new_poll, read_now, wait_until
-from .arrow_files import Block, BorrowedObjects
 from .remote import RemoteFile, RemotePath, open_remote
 
-__all__ = ["Input", "LineSearch", "ReplicaFile", "StopEvent", "from_start", "name_of", "start_of"]
+__all__ = [
+    "BorrowedObjects", "Input", "LineSearch", "ReplicaFile", "StopEvent", "from_start",
+    "name_of", "start_of",
+]  # fmt: skip
 
 # How often a wait for a pipe checks whether its data is still wanted, in milliseconds.
 POLL_MS = 100
@@ -34,6 +37,8 @@ READ_BYTES = 2 << 20
 AHEAD_BLOCKS = 3
 # Maximum time to find the line numbers of errors: enough for 7 GB of CSV, or 4 GB of JSON lines.
 SEARCH_S = 10.0
+# How many seconds close() waits for Arrow's threads.
+CLOSE_SECONDS = 1.0
 # Enough to detect any format or compression.
 MAGIC_BYTES = 16
 
@@ -226,6 +231,32 @@ class Input:
         if piece is None and self._poll is None:
             wait_until(self._file, POLLIN)
         return piece
+
+
+class Block(bytearray):
+    """Bytes that can be weakly referenced, unlike ``bytes`` objects."""
+
+
+class BorrowedObjects:
+    """Objects that Arrow's threads use.
+
+    If a thread of Arrow calls into an interpreter that is shutting down, even only to release an
+    object, the process is aborted. So closing a file waits for the threads.
+    """
+
+    def __init__(self) -> None:
+        self._objects: list[weakref.ref[Any]] = []
+
+    def add(self, what: Any, returned: Callable[[Any], object] | None = None) -> None:
+        """Track an object; ``returned`` is called once Arrow has released the object."""
+        self._objects = [ref for ref in self._objects if ref() is not None]
+        self._objects.append(weakref.ref(what, returned))
+
+    def wait(self) -> None:
+        """Wait until Arrow has released all objects, for at most one second."""
+        until = time.monotonic() + CLOSE_SECONDS
+        while any(ref() is not None for ref in self._objects) and time.monotonic() < until:
+            time.sleep(0.001)
 
 
 class ArrowFile:

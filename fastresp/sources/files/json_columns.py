@@ -23,13 +23,12 @@ from .json_rows import (
     Rows,
     parse_in_halves,
     parse_marked,
-    parse_options,
     parse_type,
     rebuilt,
     split_rows,
     strings_of,
 )
-from .json_text import mark_numbers, unmark
+from .json_text import MARK, mark_numbers
 from .reading import NUMBER, ColumnRequest, Need, Reading
 
 __all__ = ["TypedRows", "fit_to_placeholder", "nested_item_error", "convert_numbers", "infer_field"]
@@ -49,16 +48,15 @@ class TypedRows(Rows):
         self.schema = schema = _columns(first, reading) if schema is None else schema
         self._document = DOCUMENT.name in schema.names and schema.field(-1).metadata is not None
         self._fields = list(schema)[:-1] if self._document else list(schema)
-        kinds = pa.schema([pa.field(each.name, parse_type(each.type)) for each in self._fields])
-        other = "ignore" if _only(schema, reading.request) else "error"
-        self._options = parse_options(kinds, other)
+        self._kinds = pa.schema([(each.name, parse_type(each.type)) for each in self._fields])
+        self._other = "ignore" if _only(schema, reading.request) else "error"
 
     def _parsed(self, block: bytes) -> ParsedRows | None:
         """Parse whole lines as one batch; return None if all lines are empty."""
         marked, objects, self._line_ends = mark_numbers(block, MAX_DEPTH)
         if not objects:
             return None
-        table = parse_marked(marked, self._options)
+        table = parse_marked(marked, self._kinds, self._other)
         if len(self._fields) and table.num_rows != objects:
             raise SourceError("each line must be one JSON object; fix it")
         arrays = [
@@ -100,7 +98,7 @@ def _sample(block: bytes, reading: Reading) -> pa.Table | None:
         # The values of an unwanted column need not have one type.
         text = pa.schema([(name, pa.string()) for name in sorted(request.columns)])
         with suppress(SourceError):
-            table = parse_marked(_marked(block), parse_options(text, "ignore"))
+            table = parse_marked(_marked(block), text, "ignore")
             shown = [name for name in text.names if table[name].null_count < len(table)]
             return table.select(shown)
     found_types = pa.schema([])
@@ -108,9 +106,7 @@ def _sample(block: bytes, reading: Reading) -> pa.Table | None:
         if isinstance(schema, pa.Schema):
             with suppress(pa.ArrowException):  # an error means that these rows are bad
                 found_types = pa.unify_schemas([found_types, schema], promote_options="permissive")
-    read = parse_in_halves(
-        block, lambda lines: parse_marked(_marked(lines), parse_options(found_types, "error"))
-    )
+    read = parse_in_halves(block, lambda lines: parse_marked(_marked(lines), found_types, "error"))
     tables = [table for table in read if isinstance(table, pa.Table)]
     fault = next((each for each in found if isinstance(each, BadLine)), None)
     if fault is not None and not tables and not reading.bad.skip:
@@ -156,11 +152,9 @@ def infer_field(name: str, array: pa.Array, exact: bool) -> pa.Field:
     marked, text = _unmarked(array)
     if not marked:
         return pa.field(name, kind)
-    if marked < len(array) - array.null_count:
-        # Numbers and strings are mixed: the first value decides the type of the column.
-        first = array.drop_null().slice(0, 1)
-        if not _unmarked(pa.concat_arrays([first]))[0]:
-            return pa.field(name, kind)
+    # If numbers and strings are mixed, the first value decides the type of the column.
+    if not _unmarked(array.drop_null().slice(0, 1))[0]:
+        return pa.field(name, kind)
     return pa.field(name, kind, metadata=NUMBER) if exact else pa.field(name, _number_type(text))
 
 
@@ -203,15 +197,12 @@ def convert_numbers(
 
 def _unmarked(array: pa.StringArray) -> tuple[int, pa.StringArray]:
     """Return (number of strings with MARK, the array without MARK)."""
-    validity, offsets, data = array.buffers()
-    if not len(array) or data is None:
+    texts = array.view(pa.binary())
+    marked = pc.starts_with(texts, MARK)
+    if not marked.true_count:
         return 0, array
-    places = memoryview(offsets)[: 4 * (len(array) + 1)].cast("i")
-    marked, ends, text = unmark(places, memoryview(data).cast("B"))
-    if not marked:
-        return 0, array
-    buffers = [validity, pa.py_buffer(ends), pa.py_buffer(text)]
-    return marked, pa.StringArray.from_buffers(len(array), buffers[1], buffers[2], validity)
+    unmarked = pc.if_else(marked, pc.binary_replace_slice(texts, 0, 1, b""), texts)
+    return marked.true_count, unmarked.view(pa.string())
 
 
 def _cast_numbers(numbers: pa.StringArray, kind: pa.DataType, path: str, advice: str) -> pa.Array:

@@ -30,7 +30,6 @@ from .json_rows import (
     Rows,
     next_block,
     parse_marked,
-    parse_options,
     parse_type,
     rebuilt,
     split_rows,
@@ -189,7 +188,7 @@ class ValueRows(Rows):
         """Parse lines of nested values, with the types known so far."""
         while True:
             known = pa.schema([(name, kind) for name, kind in kinds.items() if kind is not None])
-            table = parse_marked(marked, parse_options(known, "infer"), KINDS_ADVICE)
+            table = parse_marked(marked, known, advice=KINDS_ADVICE)
             # Arrow parses some strings as times, and loses nulls at the beginning of a list if it
             # infers the list's type. So no inferred type is used.
             found = {each.name: parse_type(each.type) for each in table.schema}

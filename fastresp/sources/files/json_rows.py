@@ -19,7 +19,7 @@ from .reading import BLOCK_BYTES, Reading
 
 __all__ = [
     "DOCUMENT", "MAX_DEPTH", "OBJECT_ADVICE", "TYPES_ADVICE", "KINDS_ADVICE", "BadLine",
-    "ParsedRows", "Rows", "next_block", "parse_options", "parse_type", "parse_marked",
+    "ParsedRows", "Rows", "next_block", "parse_type", "parse_marked",
     "rebuilt", "split_rows", "strings_of", "parse_in_halves",
 ]  # fmt: skip
 
@@ -118,13 +118,16 @@ def next_block(blocks: Iterator[bytes], rows: int) -> bytes | None:
 
 
 def parse_marked(
-    marked: Any, options: json.ParseOptions | None = None, advice: str = TYPES_ADVICE
+    marked: Any, schema: pa.Schema | None = None, other: str = "infer", advice: str = TYPES_ADVICE
 ) -> pa.Table:
     """Parse lines from ``mark_numbers()`` with Arrow.
 
     Args:
+        schema: the columns to read.
+        other: how to handle other columns: ``"error"``, ``"ignore"`` or ``"infer"``.
         advice: what the error advises if a column has values of several types.
     """
+    options = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=other)
     whole = json.ReadOptions(block_size=len(marked) + 1, use_threads=False)
     try:
         return json.read_json(pa.BufferReader(pa.py_buffer(marked)), whole, options)
@@ -136,16 +139,6 @@ def parse_marked(
         elif not message.startswith(("Column(/", "unexpected field")):
             advice = OBJECT_ADVICE
         raise SourceError(Message(f"{message}; ", advice)) from error
-
-
-def parse_options(schema: pa.Schema, other: str) -> json.ParseOptions:
-    """Return Arrow's options to read columns.
-
-    Args:
-        schema: the columns to read.
-        other: how to handle other columns: ``"error"``, ``"ignore"`` or ``"infer"``.
-    """
-    return json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=other)
 
 
 def parse_type(kind: pa.DataType) -> pa.DataType:
@@ -182,7 +175,7 @@ def split_rows(block: bytes, known: list[str], *, explain: bool = True, **option
         raise SourceError(f"the key {split.duplicate_key!r} is duplicated in an object; remove one")
     if explain and not split.fault:
         marked = mark_numbers(block, MAX_DEPTH)[0]
-        parse_marked(marked, parse_options(pa.schema([]), "ignore"))  # raises its own error
+        parse_marked(marked, pa.schema([]), "ignore")  # raises its own error
     raise SourceError(split.fault or f"not valid JSON; {OBJECT_ADVICE}")
 
 

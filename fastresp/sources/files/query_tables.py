@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyarrow import types
 
 from ...outcome.errors import SourceError
+from .columnar import one_schema
 from .formats import checksums_of, metadata_of
-from .partitions import Partitions, folders_of
-from .schemas import one_schema
+from .paths import Partitions, folders_of
 
 __all__ = [
     "as_name", "check_distinct", "columns_of_all", "in_zones", "parquet_select", "reads_others",

@@ -108,7 +108,7 @@ class ReadAhead:
         self.source_pass = source_pass
         self._ready: deque[tuple[Any, int]] = deque()
         self._bytes = 0
-        self._open = self._ended = self._closed = False
+        self._ended = self._closed = False
         self._changed = threading.Condition()
         on_fork(self, ReadAhead._release)
         self._thread = 0
@@ -120,14 +120,10 @@ class ReadAhead:
     def wait_until_open(self) -> None:
         """Wait for the schema; if opening the source fails, raise its exception."""
         try:
-            with self._changed:
-                while not self._open and not self._ended and not self._closed:
-                    self._changed.wait()
+            self.schema = next(self)
         except BaseException:
             self.close()
             raise
-        if not self._open:
-            raise self.error or SourceError(CLOSED)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -179,13 +175,14 @@ class ReadAhead:
     def _read(self) -> None:
         self._thread = threading.get_ident()
         try:
-            schema = self.source_pass.open()
-            with self._changed:
-                self.schema, self._open = schema, True
-                self._changed.notify_all()
+            self._put(self.source_pass.open(), 0)
             batches = self.source_pass.batches()
             try:
-                while self._put(next(batches, None)):
+                # Not nbytes: it does not support some types, and aborts the process for an empty
+                # union.
+                while (batch := next(batches, None)) is not None and self._put(
+                    batch, batch.get_total_buffer_size()
+                ):
                     pass
             finally:
                 with suppress(Exception):
@@ -197,12 +194,8 @@ class ReadAhead:
                 self._ended = True
                 self._changed.notify_all()
 
-    def _put(self, batch: Any) -> bool:
-        """Wait for room, and pass on a batch; return False if it is None, or after ``close()``."""
-        if batch is None:
-            return False
-        # Not nbytes: it does not support some types, and aborts the process for an empty union.
-        size = batch.get_total_buffer_size()
+    def _put(self, batch: Any, size: int) -> bool:
+        """Wait for room, and pass on a batch, or first the schema; False after ``close()``."""
         with self._changed:
             while self._ready and self._bytes + size > AHEAD_BYTES and not self._closed:
                 self._changed.wait()

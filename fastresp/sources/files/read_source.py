@@ -11,9 +11,18 @@ from typing import IO, Any, Literal, TypedDict, Unpack, overload
 from ...encode.key_columns import VALUE_COLUMNS, as_target, checked_fields, expiry_name
 from ...outcome.messages import Hint, Message
 from ...outcome.tracebacks import public
-from .checks import check_not_read
 from .command_files import CommandsFile
-from .paths import FORMATS, Format, Path, Source, exists, files_of, format_of, pattern_of
+from .paths import (
+    FORMATS,
+    Format,
+    Path,
+    Source,
+    check_not_read,
+    exists,
+    files_of,
+    format_of,
+    pattern_of,
+)
 from .reading import DEFAULT_OPTIONS, ROW_BYTES, FileOptions, FileSet, option_error
 from .remote import is_remote, open_remote, path_of
 from .resp import RespFile
@@ -212,19 +221,26 @@ def read(
     for name, texts in (("columns", columns), ("null_values", null_values)):
         if isinstance(texts, str):
             raise TypeError(f"{name} must be a list of strings, not a string; use [{texts!r}]")
+    if not isinstance(binary, bool):
+        binary = (binary,) if isinstance(binary, str) else tuple(binary)
     options = FileOptions(
-        delimiter,
-        header and columns is None,
-        None if columns is None else tuple(columns),
-        encoding,
-        tuple(null_values),
-        bad_rows,
-        quote,
-        None if escape == (quote or '"') else escape,
-        max_row_bytes,
+        delimiter=delimiter,
+        header=header and columns is None,
+        columns=None if columns is None else tuple(columns),
+        encoding=encoding,
+        null_values=tuple(null_values),
+        bad_rows=bad_rows,
+        quote=quote,
+        escape=None if escape == (quote or '"') else escape,
+        max_row_bytes=max_row_bytes,
+        match=match,
+        type=type,
+        fields=None if fields is None else tuple(checked_fields(fields)),
+        ttl=expiry_name(ttl),
+        binary=binary,
+        db=db,
     )
     _check_options(options, format)
-    options = replace(options, **_of_rdb(match, type, fields, ttl, binary, db))
     keys = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by)
     if format in ("resp", "commands") or (format is None and _is_resp(source)):
         if sql is not None:
@@ -257,36 +273,6 @@ def read(
     return Table(files, sql=sql, limit=limit, sort_by=keys)
 
 
-def _of_rdb(
-    match: str | None,
-    type: str | None,  # noqa: A002
-    fields: Sequence[str] | None,
-    ttl: bool | str,
-    binary: bool | str | Sequence[str],
-    db: int | None,
-) -> dict[str, Any]:
-    """Check the options for RDB files, and return them by name."""
-    kinds = [name for name in VALUE_COLUMNS if name != "json"]
-    if type is not None and type not in kinds:
-        raise ValueError(f"type must be one of {', '.join(kinds)}, not {type!r}")
-    if fields is not None:
-        if type not in (None, "hash", "stream"):
-            raise ValueError(Message(f"a {type} has no fields; omit ", Hint("fields")))
-        fields = tuple(checked_fields(fields))
-    if match is not None:
-        as_target(match)
-    if not isinstance(binary, bool):
-        binary = (binary,) if isinstance(binary, str) else tuple(binary)
-    return {
-        "match": match,
-        "type": type,
-        "fields": fields,
-        "ttl": expiry_name(ttl),
-        "binary": binary,
-        "db": db,
-    }
-
-
 def _check_options(options: FileOptions, format: Format | None) -> None:  # noqa: A002
     delimiter = None if format == "lines" and options.delimiter == "\0" else options.delimiter
     for name, value, pattern, others in (
@@ -311,6 +297,13 @@ def _check_options(options: FileOptions, format: Format | None) -> None:  # noqa
         raise ValueError(Message(Hint("max_row_bytes"), text))
     if options.columns == ():
         raise ValueError(Message(Hint("columns"), " must name at least one column"))
+    kinds = [name for name in VALUE_COLUMNS if name != "json"]
+    if options.type is not None and options.type not in kinds:
+        raise ValueError(f"type must be one of {', '.join(kinds)}, not {options.type!r}")
+    if options.fields is not None and options.type not in (None, "hash", "stream"):
+        raise ValueError(Message(f"a {options.type} has no fields; omit ", Hint("fields")))
+    if options.match is not None:
+        as_target(options.match)
 
 
 def _first_set(options: FileOptions) -> str:

@@ -1,13 +1,15 @@
-"""How to read files: the user's options, and the parts that a load needs."""
+"""How to read files: the user's options, the parts that a load needs, and the first bytes."""
 
 from __future__ import annotations
 
 import codecs
 import os
+import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from typing import IO, Any, NamedTuple
 
 from ...outcome.errors import SourceError
@@ -16,8 +18,9 @@ from .input import Input, StopEvent, name_of
 
 __all__ = [
     "DEFAULT_OPTIONS", "BLOCK_BYTES", "BadRows", "Batches", "FileOptions",
-    "FileSet", "FORMAT_NAMES", "NUMBER", "Need", "ROW_BYTES", "Reading", "ColumnRequest",
-    "first_block", "line_blocks", "option_error",
+    "FileSet", "FORMAT_NAMES", "NUMBER", "Need", "PACKED_BEGINNINGS", "ROW_BYTES", "Reading",
+    "ColumnRequest", "binary_format", "check_text", "first_block", "import_optional", "line_blocks",
+    "option_error",
 ]  # fmt: skip
 
 # CSV rows of up to this size can always be read. Flights as CSV: a process that reads them peaks at
@@ -37,6 +40,25 @@ FORMAT_NAMES = {
     "parquet": "Parquet",
     "arrow": "Arrow IPC",
     "rdb": "RDB",
+}
+# Supported compressions. A Zstandard file may begin with a skippable frame (pzstd).
+PACKED_BEGINNINGS = {
+    "gzip": re.compile(rb"\x1f\x8b"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
+    "bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
+}
+PACKED_NAMES = {"gzip": "gzip", "zstd": "Zstandard", "bz2": "bzip2"}
+UNREAD_COMPRESSIONS = {b"\xfd7zXZ\0": "compressed with xz", b"\x04\x22\x4d\x18": "an LZ4 file"}
+# In Parquet, Thrift field 1 (an integer) follows PAR1; a CSV header may also begin with PAR1.
+PARQUET = b"PAR1\x15"
+OTHERS = {
+    b"PK\x03\x04": "a zip archive, as Excel writes it",
+    b"7z\xbc\xaf\x27\x1c": "a 7-Zip archive",
+    b"ARROW1\0\0": "Arrow IPC",
+    b"SQLite format 3\0": "an SQLite database",
+    b"Obj\x01": "Avro",
+    b"\xd0\xcf\x11\xe0": "an old Excel file",
+    PARQUET: "Parquet",
 }
 
 
@@ -277,6 +299,36 @@ class Batches(NamedTuple):
     close: Callable[[], object] = lambda: None
 
 
+def binary_format(head: bytes) -> str | None:
+    """Return a description of the binary format of a file, from its first bytes; None for text."""
+    for name, pattern in PACKED_BEGINNINGS.items():
+        if pattern.match(head):
+            return f"compressed with {PACKED_NAMES[name]}"
+    names = UNREAD_COMPRESSIONS | OTHERS
+    return next((name for magic, name in names.items() if head.startswith(magic)), None)
+
+
+def check_text(head: bytes, kind: str) -> None:
+    """Refuse a text file whose first bytes, decompressed, are not of the expected format."""
+    if any(map(head.startswith, UNREAD_COMPRESSIONS)):
+        raise SourceError(
+            f"it is {binary_format(head)}, which is not supported; decompress it first"
+        )
+    if kind == "lines":
+        return
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise SourceError(Message("it is UTF-16; use ", Hint("encoding", "utf-16")))
+    first, second = head[:16:2], head[1:16:2]  # one has only NULs if the text is ASCII in UTF-16
+    if second and any(first) != any(second):
+        name = "utf-16-le" if any(first) else "utf-16-be"
+        raise SourceError(Message("it is UTF-16; use ", Hint("encoding", name)))
+    found = binary_format(head)
+    if found == "Parquet":
+        raise SourceError(Message("it is Parquet; use ", Hint("format", "parquet")))
+    if found is not None:
+        raise SourceError(f"it is {found}; convert it, or pass another file")
+
+
 def first_block(data: Input) -> bytes:
     """Drop a byte order mark, and return the first block without consuming it."""
     head = data.read(BLOCK_BYTES).removeprefix(codecs.BOM_UTF8)
@@ -310,3 +362,14 @@ def line_blocks(data: Input, end: bytes, max_bytes: int) -> Iterator[bytes]:
             raise SourceError(Message(f"{text}raise ", Hint("max_row_bytes", ...)))
     if size:
         yield b"".join(pieces)
+
+
+def import_optional(package: str, module: str | None = None) -> Any:
+    """Import an optional package; then import and return our module that needs it, if any."""
+    try:
+        import_module(package)
+    except ImportError as error:
+        raise ImportError(
+            f"reading files needs {package}, which is not installed: pip install 'fastresp[files]'"
+        ) from error
+    return import_module(module, __package__) if module else None

@@ -19,9 +19,9 @@ from ...resp.shown import HEAD_BYTES, shown_command
 from ...resp.split import CommandSplitter
 from ...server.file_io import read_some
 from ...server.forks import Inherited, is_own, on_fork
-from .checks import InitialState
 from .input import StopEvent, name_of
 from .line_numbers import lines_of_commands, lines_of_resp
+from .paths import InitialState
 
 __all__ = ["CommandSource", "RespEncoder", "RespFile", "RespSummary"]
 

@@ -15,15 +15,14 @@ from typing import Any
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
-from .checks import InitialState
+from .columnar import cast, one_schema, same_schema
 from .formats import OpenFile, columns_of, metadata_of, open_file, row_count
 from .input import LineSearch, StopEvent, from_start, name_of, start_of
 from .line_numbers import lines_of_rows
-from .partitions import Partitions
+from .paths import InitialState, Partitions
 from .read_ahead import SourcePass
 from .reading import ColumnRequest, FileSet, Reading
 from .remote import RemotePath, is_remote
-from .schemas import cast, one_schema, same_schema
 
 __all__ = ["SeveralFiles"]
 

@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
-from importlib import import_module
 from itertools import islice
 from typing import Any, Self
 
@@ -18,13 +17,12 @@ from ...outcome.passwords import masked, masked_url
 from ...outcome.report import as_html
 from ...server.file_io import check_unused
 from .input import StopEvent
-from .partitions import Partitions
-from .paths import is_local_file
+from .paths import Partitions, is_local_file
 from .read_ahead import ReadAhead, SourcePass
-from .reading import ColumnRequest, FileSet
+from .reading import ColumnRequest, FileSet, import_optional
 from .remote import current, is_remote
 
-__all__ = ["Table", "import_optional"]
+__all__ = ["Table"]
 
 
 class Table:
@@ -284,8 +282,8 @@ class Table:
             query = import_optional("duckdb", ".query")
             new = query.Query(files, self._limit, self._sort_by, self._sql)
         elif self._sort_by:
-            sorted_files = import_optional("duckdb", ".sorted_files")
-            new = sorted_files.SortedFiles(files, self._limit, self._sort_by, request)
+            query = import_optional("duckdb", ".query")
+            new = query.SortedFiles(files, self._limit, self._sort_by, request)
         else:
             several_files = import_optional("pyarrow", ".several_files")
             new = several_files.SeveralFiles(
@@ -365,14 +363,3 @@ class TableColumns(Described):
     def _released(self) -> None:
         if not self._waiting:
             self._ahead.finalize()
-
-
-def import_optional(package: str, module: str | None = None) -> Any:
-    """Import an optional package; then import and return our module that needs it, if any."""
-    try:
-        import_module(package)
-    except ImportError as error:
-        raise ImportError(
-            f"reading files needs {package}, which is not installed: pip install 'fastresp[files]'"
-        ) from error
-    return import_module(module, __package__) if module else None

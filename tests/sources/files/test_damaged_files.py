@@ -23,8 +23,8 @@ from tables import failure, write_ipc
 import fastresp
 from fastresp.server.local_server import LocalServer
 from fastresp.sources.files import columnar
-from fastresp.sources.files.arrow_files import BorrowedObjects
 from fastresp.sources.files.columnar import IpcFile
+from fastresp.sources.files.input import BorrowedObjects
 
 # Later crashes would show nothing new; this many were never seen.
 MAX_CRASHES = 5

@@ -21,8 +21,8 @@ from pyarrow import parquet
 from tables import write_ipc
 
 import fastresp
-from fastresp.sources.files import arrow_files
-from fastresp.sources.files.checks import InitialState
+from fastresp.sources.files import columnar
+from fastresp.sources.files.paths import InitialState
 
 TEMPLATE = "SET {id} {text}"
 
@@ -80,7 +80,7 @@ def test_arrow_file_changed_during_a_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """The checked bytes are sent, even if a batch is too large for memory."""
-    monkeypatch.setattr(arrow_files, "MAX_IN_MEMORY", most)
+    monkeypatch.setattr(columnar, "MAX_IN_MEMORY", most)
     path = tmp_path / "x.arrow"
     table = pa.table({"id": list(range(50_000)), "text": ["whole" * 10] * 50_000})
     write_ipc(path, table)
@@ -197,8 +197,8 @@ def test_arrow_file_of_one_large_batch_is_not_held_in_memory(tmp_path: Path) -> 
 def test_arrow_batch_too_large_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow_files, "MAX_IN_MEMORY", 1 << 20)
-    monkeypatch.setattr(arrow_files.tempfile, "tempdir", "/proc")
+    monkeypatch.setattr(columnar, "MAX_IN_MEMORY", 1 << 20)
+    monkeypatch.setattr(columnar.tempfile, "tempdir", "/proc")
     for suffix in ("arrow", "arrows"):
         path = tmp_path / f"x.{suffix}"
         table = pa.table({"id": ["x" * 100] * 30_000})
