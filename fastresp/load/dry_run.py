@@ -25,10 +25,17 @@ from ..server.cluster import Topology
 from ..server.options import ACKNOWLEDGED, Merge, Nulls, Options, Rate, Replicate, Serialize
 from ..server.preflight import RESTORE, Requirements, commands_that_replace
 from ..server.settings import Server, ServerLike
-from ..server.threads import in_parallel
 from ..sources.chunks import replacer, serializer
 from ..sources.source import Encoder, encoding, known_rows, released
-from .inquiry import Command, Inquiry, SlotShares, inquire, merged, slot_shares
+from .inquiry import (
+    Command,
+    Inquiry,
+    SlotShares,
+    inquire,
+    inquire_each,
+    merged,
+    slot_shares,
+)
 from .memory_estimate import Estimate, Model
 from .progress import fraction_read
 from .replication import check_target
@@ -233,18 +240,8 @@ def _ask_nodes(
     servers = server.nodes_of(answers.topology.nodes, 1)
     commands = [*parts.commands]
     commands[0] = commands[0] + parts.refused
-
-    def ask(number: int) -> Inquiry:
-        return inquire(commands[number], servers[number], timeout=timeout)
-
-    results = in_parallel(range(len(servers)), ask)
-    return [
-        Node(
-            str(where),
-            Inquiry(unreachable=each.args[0]) if isinstance(each, TransportError) else each,
-        )
-        for where, each in zip(servers, results, strict=True)
-    ]
+    results = inquire_each(commands, servers, timeout=timeout)
+    return [Node(str(where), each) for where, each in zip(servers, results, strict=True)]
 
 
 def _share(

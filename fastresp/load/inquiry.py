@@ -9,7 +9,7 @@ from itertools import chain, groupby
 from typing import Any, TypeAlias
 
 from ..encode.row_key import RowKeys
-from ..outcome.errors import CommandError, EncodeError
+from ..outcome.errors import CommandError, EncodeError, TransportError
 from ..outcome.messages import shown_argument, shown_reply
 from ..outcome.passwords import redacted
 from ..replies.iter_replies import iter_replies
@@ -21,12 +21,13 @@ from ..server.cluster import Topology
 from ..server.known_faults import SETTINGS_OF_FAULTS
 from ..server.reply_parser import parse_info
 from ..server.settings import Server, ServerLike, one_server
+from ..server.threads import in_parallel
 from .memory_estimate import LIMITS, growth
 from .server_warnings import SETTINGS
 
 __all__ = [
-    "Command", "Inquiry", "SlotShares", "command_info", "deleting", "inquire", "merged",
-    "slot_shares",
+    "Command", "Inquiry", "SlotShares", "command_info", "deleting", "inquire", "inquire_each",
+    "merged", "slot_shares",
 ]  # fmt: skip
 
 # Larger commands are not checked with ACL DRYRUN: the reply is not worth the traffic.
@@ -226,6 +227,19 @@ def inquire(commands: Sequence[Command], server: Server, *, timeout: float | Non
     if inquiry.user is not None:
         _check_permissions(commands, inquiry, server, timeout)
     return inquiry
+
+
+def inquire_each(
+    commands: Sequence[Sequence[Command]], servers: Sequence[Server], *, timeout: float | None
+) -> list[Inquiry]:
+    """Ask several servers in parallel, each about its commands."""
+    results = in_parallel(
+        range(len(servers)), lambda at: inquire(commands[at], servers[at], timeout=timeout)
+    )
+    return [
+        Inquiry(unreachable=each.args[0]) if isinstance(each, TransportError) else each
+        for each in results
+    ]
 
 
 def merged(inquiries: Sequence[Inquiry]) -> Inquiry:

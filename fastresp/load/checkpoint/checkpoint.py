@@ -126,7 +126,6 @@ class StoredCheckpoint(Description):
                 ``close_all()`` and ``remove_truncated_transactions()``.
             TransportError: a server can't be reached.
         """
-        assert self._links is not None
         if not take_over:
             check_alone(self._links, self.name, found, self._now, by_lease=by_lease)
         if not (self.fenced and found.get("fenced")):
@@ -134,13 +133,12 @@ class StoredCheckpoint(Description):
         remove_truncated_transactions(self._links, found.get("clients", ""))
         self._enter(identity, found, fresh=fresh)
 
-    def _enter(self, identity: Mapping[str, str], found: Mapping[str, str], *, fresh: bool) -> None:
+    def _enter(self, identity: dict[str, str], found: Mapping[str, str], *, fresh: bool) -> None:
         """Store this loader as the owner, with the properties of its source.
 
         Raises:
             AtWork: the hash has changed since WATCH.
         """
-        assert self._links is not None
         generation = token_hex(4) if fresh else found.get("generation", "")
         fence = token_hex(FENCE_BYTES) if self.fenced else "" if fresh else found.get("fence", "")
         fields: dict[str, Any] = {
@@ -151,9 +149,7 @@ class StoredCheckpoint(Description):
         if fresh:
             self.markers.expect(not self.of_slots, ())
             fields["markers"] = "" if self.of_slots else "complete"
-        fields |= identity
-        words = [part for item in fields.items() for part in item]
-        commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
+        commands = [self._hset(**fields | identity)]
         self.markers.begin(generation, fence)
         if fresh:
             # Delete the markers for every number of connections. Otherwise, scripts of a previous
@@ -162,7 +158,7 @@ class StoredCheckpoint(Description):
             if not self.of_slots:
                 commands += self.markers.setting(0)
         elif self.fenced:
-            commands = [self.markers.fencing(words)]
+            commands = [self.markers.fencing(commands[0][2:])]
         if not self._transaction(*commands):
             raise AtWork(
                 f"another loader has just started or ended checkpoint {self.name!r}; check whether "
@@ -180,15 +176,14 @@ class StoredCheckpoint(Description):
         Raises:
             CheckpointError: another loader has taken over, or the cluster has changed.
         """
-        assert self._links is not None
         self._connections = connections
         self._links.check()
         self._links.check_places(connections)
-        words: list[Any] = ["seen", done.seen_now]
+        words: dict[str, Any] = {"seen": done.seen_now}
         if done.unseen is not None:
-            words += ["unknown", json.dumps(done.unseen)]
+            words["unknown"] = json.dumps(done.unseen)
         with self._home.explained():
-            self._write_clients(*words)
+            self._write_clients(**words)
             self._unused = False
             if not self.markers.complete:
                 self._complete_markers()
@@ -197,7 +192,7 @@ class StoredCheckpoint(Description):
         """Set all markers before rows are sent, so that the removal of a marker is noticed."""
         if not self.markers.level(0):
             raise self._unset_markers()
-        if not self._as_owner(("HSET", self._hash, "markers", "complete")):
+        if not self._as_owner(self._hset(markers="complete")):
             raise self.taken_over()
         self.markers.expect(True, self._runs)
 
@@ -206,11 +201,10 @@ class StoredCheckpoint(Description):
             f"not all markers of checkpoint {self.name!r} could be set; resume the load"
         )
 
-    def _write_clients(self, *words: Any) -> None:
+    def _write_clients(self, **words: Any) -> None:
         """Store the connections and other fields of the description."""
-        assert self._links is not None
         clients = self._links.clients(self._connections)
-        if not self._as_owner(("HSET", self._hash, "clients", clients, *words)):
+        if not self._as_owner(self._hset(clients=clients, **words)):
             raise self.taken_over()
 
     def renew(self, row: int | None, seen: int | None = None) -> bool:
@@ -227,15 +221,11 @@ class StoredCheckpoint(Description):
             CheckpointError: another loader has taken over, a server was restarted, or with script
                 fencing, a marker could not be set.
         """
-        assert self._links is not None
         with suppress(TransportError), self._home.explained():
             if self._home.lost:  # a reply was late
                 self._links.check()
                 self._write_clients()
-            words: list[Any] = ["lease", self._lease()]
-            if seen is not None:
-                words += ["seen", seen, "failed", self.failed()]
-            commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
+            commands = [self._hset(lease=self._lease(), **self._seen(seen))]
             if row is not None and not self.markers.several:
                 commands += self.markers.setting(row)
             if not self._as_owner(*commands):
@@ -247,6 +237,10 @@ class StoredCheckpoint(Description):
             self._look_again()  # the next call may set all markers
             self._write_clients()
         return False
+
+    def _seen(self, seen: int | None) -> dict[str, int]:
+        """Return the fields that store the number of answered rows, if it is known."""
+        return {} if seen is None else {"seen": seen, "failed": self.failed()}
 
     def confirm(self, rows: int, confirmation: Confirmation) -> None:
         """Wait until the rows of earlier loads are durable.
@@ -260,7 +254,6 @@ class StoredCheckpoint(Description):
             TransportTimeout: the rows are not durable within the timeout.
             TransportError: a server can't be reached, or can't confirm writes.
         """
-        assert self._links is not None
         until = time.monotonic() + (self._timeout or math.inf)
         # WAIT covers all writes before the last write of its own connection, so write first.
         if self.markers.several:
@@ -286,40 +279,32 @@ class StoredCheckpoint(Description):
             CheckpointError: another loader has taken over, or a server was restarted.
             TransportError: a server can't be reached.
         """
-        totals = {
-            "rows": rows, "commands": report.commands, "failed": self.failed(),
-        }  # fmt: skip
         if self.of_slots:
             self._look_again()
-        assert self._links is not None
-        # A restarted server may have lost rows.
-        self._links.check()
+        self._links.check()  # a restarted server may have lost rows
         with self._home.explained():
             # Lets a loader that takes over now close our new connections.
             self._write_clients()
-            self._finish(totals, rows)
-
-    def _finish(self, totals: dict[str, int], rows: int) -> None:
-        if self.markers.several:
-            if not self._is_owner():
+            if self.markers.several:
+                if not self._is_owner():
+                    raise self.taken_over()
+                if not self.markers.level(rows):
+                    raise self._unset_markers()
+            # Keep the run IDs, so that a load that resumes after lost rows can see which server has
+            # restarted. CLIENT IDs are no longer needed.
+            clients = json.dumps([(link.address, link.run, ()) for link in self._links.all])
+            failed = self.failed()
+            totals = json.dumps({"rows": rows, "commands": report.commands, "failed": failed})
+            commands = [
+                self._hset(
+                    ended=self._now(), totals=totals, clients=clients, lease=0, failed=failed,
+                    seen=rows,
+                )
+            ]  # fmt: skip
+            if not self.markers.several:
+                commands += self.markers.setting(rows)
+            if not self._as_owner(*commands):
                 raise self.taken_over()
-            if not self.markers.level(rows):
-                raise self._unset_markers()
-        assert self._links is not None
-        # Keep the run IDs, so that a load that resumes after lost rows can see which server has
-        # restarted. CLIENT IDs are no longer needed.
-        clients = json.dumps([(link.address, link.run, ()) for link in self._links.all])
-        words = {
-            "ended": self._now(), "totals": json.dumps(totals), "clients": clients, "lease": 0,
-            "failed": self.failed(), "seen": rows,
-        }  # fmt: skip
-        commands: list[tuple[Any, ...]] = [
-            ("HSET", self._hash, *(part for item in words.items() for part in item))
-        ]
-        if not self.markers.several:
-            commands += self.markers.setting(rows)
-        if not self._as_owner(*commands):
-            raise self.taken_over()
 
     def close(self, row: int | None = None, seen: int | None = None) -> None:
         """Release the lease if this loader is the owner, and close the connections.
@@ -331,9 +316,8 @@ class StoredCheckpoint(Description):
             row, seen: as for ``renew()``. A resumed load counts the errors of rows after ``seen``
                 again.
         """
-        if self._links is not None:
-            words = () if seen is None else ("seen", seen, "failed", self.failed())
-            commands: list[tuple[Any, ...]] = [("HSET", self._hash, "lease", 0, *words)]
+        if self._opened is not None:
+            commands = [self._hset(lease=0, **self._seen(seen))]
             if self._unused:
                 left = () if self.of_slots else self.markers.keys
                 commands = [("DEL", self._hash, *left)]
@@ -342,7 +326,7 @@ class StoredCheckpoint(Description):
             with suppress(Exception):
                 until_freed(partial(self._as_owner, *commands))
             self._links.close()
-            self._links = None
+            self._opened = None
 
     def ran(self) -> array[int]:
         """Return for each marker how many rows have run; 0 if the checkpoint does not exist.
@@ -359,16 +343,11 @@ class StoredCheckpoint(Description):
             return self.markers.read()
 
     def delete(self) -> None:
-        """Delete the checkpoint, and close the connections.
-
-        Raises:
-            TransportError: a server can't be reached.
-        """
-        assert self._links is not None
+        """Delete the checkpoint, and close the connections."""
         try:
             with self._home.explained():
                 self._home.call("DEL", self._hash)
             self.markers.delete()
         finally:
             self._links.close()
-            self._links = None
+            self._opened = None

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from secrets import token_hex
 from typing import Any
 
@@ -165,7 +166,7 @@ class Description:
         self._timeout = timeout
         self._hash = f"fastresp:{{{name}}}".encode()
         self._token = token_hex(16).encode()
-        self._links: Links | None = None
+        self._opened: Links | None = None
         self.markers: Markers
         self._connections: Sequence[tuple[str, int]] = ()
         # The run IDs of the servers at the start of this load.
@@ -180,14 +181,18 @@ class Description:
         return Links(self._server, self._timeout, self._hash, name_of(self.name))
 
     @property
+    def _links(self) -> Links:
+        assert self._opened is not None
+        return self._opened
+
+    @property
     def _home(self) -> Link:
-        assert self._links is not None
         return self._links.home
 
     @property
     def of_slots(self) -> bool:
         """Whether the server is a cluster; if so, each slot has a marker."""
-        return self._links is not None and self._links.topology is not None
+        return self._opened is not None and self._opened.topology is not None
 
     def open(
         self,
@@ -210,7 +215,7 @@ class Description:
             TransportError: a server can't be reached.
         """
         links = self._connect() if links is None else links.at_home_of(self._hash)
-        self._links = links
+        self._opened = links
         on_fork(self, Description._release)
         self._runs = frozenset(link.run for link in links.all)
         self.markers = Markers(self.name, self._hash, links, connections, batched=batched)
@@ -221,7 +226,7 @@ class Description:
 
     def _release(self) -> None:
         """Forget the connections after a fork: they belong to the parent process."""
-        self._links = None
+        self._opened = None
 
     @property
     def _nothing(self) -> array[int]:
@@ -233,10 +238,9 @@ class Description:
         Raises:
             CheckpointError: a node was restarted or replaced, and may lack rows.
         """
-        assert self._links is not None
         links = self._connect()
         self._links.close()
-        self._links = self.markers.links = links
+        self._opened = self.markers.links = links
         for link in links.all:
             if link.run not in self._runs:
                 raise possible_later(
@@ -318,6 +322,10 @@ class Description:
         return CheckpointError(
             f"another loader has taken over checkpoint {self.name!r}, or it was deleted"
         )
+
+    def _hset(self, **fields: Any) -> tuple[Any, ...]:
+        """Return the command that sets fields of the description."""
+        return ("HSET", self._hash, *chain.from_iterable(fields.items()))
 
     def _as_owner(self, *commands: tuple[Any, ...]) -> bool:
         """Run commands in one transaction if this loader is the owner; return whether they ran."""

@@ -176,11 +176,7 @@ class Job:
             )
 
     def forget(self) -> None:
-        """Delete the hash of the ended job.
-
-        Raises:
-            TransportError: the server can't be reached.
-        """
+        """Delete the hash of the ended job."""
         with self._home() as home:
             home.call("DEL", self._hash)
 

@@ -212,9 +212,6 @@ class Links:
     Attributes:
         home: the connection to the server that stores the checkpoint's description.
         topology: topology of a cluster; None for a single server.
-
-    Raises:
-        TransportError: a server can't be reached or used.
     """
 
     def __init__(self, server: Server, timeout: float | None, key: bytes, name: str) -> None:
@@ -364,10 +361,6 @@ def address_of(server: Server) -> str:
 
 def check_name(name: str, option: str) -> None:
     """Check the name of a checkpoint or a job.
-
-    Args:
-        name: the name.
-        option: name of the option, for the error message.
 
     Raises:
         CheckpointError: the name is empty, longer than 200 characters, or contains characters other

@@ -134,13 +134,6 @@ def may_fence(links: Links, names: Iterable[str]) -> bool:
     False if the user also lacks permission for scripts, or if a command can't be used in a script.
     Always False in a cluster: a script can declare only the marker's key, so a node whose slot is
     being moved would run the script, but refuse some of its commands.
-
-    Args:
-        links: our connections.
-        names: names of the load's commands.
-
-    Raises:
-        TransportError: the server can't be reached.
     """
     home = links.home
     if links.topology is not None:
@@ -240,11 +233,7 @@ class Markers:
         return [("SET", key, self.prefix + str(row).encode()) for key in self.keys]
 
     def fencing(self, words: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the command that makes the scripts of the previous loader do nothing.
-
-        Args:
-            words: fields and values to set in the description.
-        """
+        """Return the command that makes the scripts of the previous loader do nothing."""
         keys = (*self.keys, self._hash)
         return ("EVAL", FENCE, len(keys), *keys, self._generation, self.prefix, *words)
 
@@ -350,11 +339,7 @@ class Markers:
         return not failed
 
     def delete(self) -> None:
-        """Delete all markers.
-
-        Raises:
-            TransportError: a server can't be reached.
-        """
+        """Delete all markers."""
         for link, numbers in self._by_link():
             with link.explained():
                 link.together(*[("DEL", self.keys[number]) for number in numbers])

@@ -42,9 +42,6 @@ def check_alone(
         now: returns the server's time in seconds since 1970.
         by_lease: whether a loader with an expired lease counts as inactive even if it has open
             connections, since its process may be frozen.
-
-    Raises:
-        AtWork: another loader is active.
     """
     if found.get("ended"):
         return

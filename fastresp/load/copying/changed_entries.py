@@ -31,10 +31,6 @@ class ChangedEntries(Entries):
 
     Equal values may have different payloads, for example sets whose members are stored in different
     orders; then their keys count as changed.
-
-    Args:
-        entries: the source.
-        options: the options of the copy.
     """
 
     def __init__(self, entries: Entries, options: CopyOptions) -> None:
@@ -46,12 +42,7 @@ class ChangedEntries(Entries):
         self._dumps = DumpReader(self._target, options.timeout)
 
     def open(self) -> None:
-        """Check that source and target can be read.
-
-        Raises:
-            SourceError: the source can't be read.
-            TransportError: the target can't be read.
-        """
+        """Check that source and target can be read."""
         self._entries.open()
         self._target.ask(self._timeout)
         self.valkey, self.databases = self._entries.valkey, self._entries.databases
@@ -94,12 +85,7 @@ class ChangedEntries(Entries):
 
 
 class Deleting(Feature):
-    """Deletes keys of the target that the source lacks, after the copy.
-
-    Args:
-        entries: the source.
-        options: the options of the copy.
-    """
+    """Deletes keys of the target that the source lacks, after the copy."""
 
     def __init__(self, entries: ServerEntries, options: CopyOptions) -> None:
         self._source = entries.server.requiring(commands=())

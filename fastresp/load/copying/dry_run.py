@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -19,9 +18,8 @@ from ...server.answers import Answers
 from ...server.preflight import RESTORE, Requirements
 from ...server.reply_parser import parse_info
 from ...server.settings import Server, ServerLike, as_server
-from ...server.threads import in_parallel
 from ..dry_run import busy_keys, full
-from ..inquiry import Inquiry, inquire, merged
+from ..inquiry import Inquiry, inquire, inquire_each, merged
 from ..server_warnings import Expected, Place, uses_of, warnings_of
 from .by_value import LENGTHS, Values, only_dumped
 from .options import CopyOptions
@@ -204,7 +202,7 @@ class Planning:
         self._target = as_server(options.server, Requirements(nodes=True))
         self._timeout = options.timeout
         self._restorer: Restorer | None = None
-        self._topology: Any = None
+        self._answers: Answers | None = None  # of the target
         self._keys: list[bytes] = []
 
     def check_source(self) -> None:
@@ -230,7 +228,7 @@ class Planning:
             report.restore_allowed = False if NOPERM in report.problems[-1] else None
             return
         report.target = _name(self._target, answers)
-        self._topology = answers.topology
+        self._answers = answers
         if self._entries.databases & databases_of(self._target, answers):
             try:
                 self._options.check_same_database()
@@ -390,21 +388,13 @@ class Planning:
     def _ask_target(self) -> list[tuple[str, Inquiry, float]]:
         """Return for each primary of the target: its name, its answers, its share of the slots."""
         commands = [(b"RESTORE", self._options.renamed(key), b"0", b"") for key in self._keys]
-        server = self._target.requiring(nodes=False)
-        servers, shares = [server], [1.0]
-        if self._topology is not None:
-            servers = server.nodes_of(self._topology.nodes, 1)
-            owned = Counter(self._topology.slots)
+        assert self._answers is not None
+        servers, shares = primaries_of(self._target, self._answers), [1.0]
+        if self._answers.topology is not None:
+            owned = Counter(self._answers.topology.slots)
             shares = [owned[at] / owned.total() for at in range(len(servers))]
-        asked = in_parallel(servers, partial(inquire, commands, timeout=self._timeout))
-        return [
-            (
-                str(where),
-                Inquiry(unreachable=each.args[0]) if isinstance(each, TransportError) else each,
-                share,
-            )
-            for where, each, share in zip(servers, asked, shares, strict=True)
-        ]
+        asked = inquire_each([commands] * len(servers), servers, timeout=self._timeout)
+        return [*zip(map(str, servers), asked, shares, strict=True)]
 
     def _check_existing(self) -> None:
         keys = list(map(self._options.renamed, self._keys))

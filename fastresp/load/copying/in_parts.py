@@ -75,10 +75,6 @@ class InParts(Feature):
     succeeded. If the copy ends earlier, the temporary key is deleted; if the process is killed, the
     temporary key stays until the next attempt to copy the key replaces it.
 
-    Args:
-        entries: the source.
-        options: the options of the copy.
-
     Attributes:
         report: the counts of the keys copied in parts; each counts as a row and a command.
     """
@@ -367,11 +363,7 @@ class TargetKeys:
         self._last: dict[Any, bytes] = {}
 
     def ask(self, key: bytes, *command: Any) -> Any:
-        """Run a command for a key; return the reply, which may be a CommandError.
-
-        Raises:
-            TransportError: the target can't be used.
-        """
+        """Run a command for a key; return the reply, which may be a CommandError."""
         with of_key(key, "was not copied"):
             try:
                 reply, connection = self._keys().request(key, *command)

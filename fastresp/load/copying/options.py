@@ -81,12 +81,8 @@ class CopyOptions(Options):
         self.prefixes  # noqa: B018
         if self.changed and self.exists != "replace":
             raise ValueError(Message(Hint("changed", True), " needs ", REPLACE))
-        for option in ("follow", "dry_run"):
-            if self.changed and getattr(self, option):
-                raise ValueError(Message(Hint(option), " can't be combined with ", Hint("changed")))
-        for option in ("follow", "dry_run", "rename"):
-            if self.delete and getattr(self, option):
-                raise ValueError(Message(Hint(option), " can't be combined with ", Hint("delete")))
+        self._check_alone("changed", "follow", "dry_run")
+        self._check_alone("delete", "follow", "dry_run", "rename")
         self._check_follow()
         Serialize(max_bytes=self.max_payload_bytes)
         for option in ("sample", "differences"):
@@ -109,9 +105,12 @@ class CopyOptions(Options):
             raise ValueError(Message(SKIP, text, REPLACE))
         if self.follow and not self.from_replica:
             raise ValueError(Message(Hint("follow"), " needs ", Hint("from_replica", True)))
-        for name in ("match", "type", "rename", "verify"):
-            if self.follow and getattr(self, name):
-                raise ValueError(Message(Hint(name), " can't be combined with ", Hint("follow")))
+        self._check_alone("follow", "match", "type", "rename", "verify")
+
+    def _check_alone(self, option: str, *others: str) -> None:
+        for name in others:
+            if getattr(self, option) and getattr(self, name):
+                raise ValueError(Message(Hint(name), " can't be combined with ", Hint(option)))
 
     @property
     def limit(self) -> int:

@@ -96,12 +96,7 @@ class BatchCluster(ClusterCore):
 
 
 class DumpReader:
-    """Reads the expiries and payloads of keys with PEXPIRETIME, or a script, and DUMP.
-
-    Args:
-        server: the server, or a node of a cluster.
-        timeout: seconds to wait for each reply; None to wait forever.
-    """
+    """Reads the expiries and payloads of keys with PEXPIRETIME, or a script, and DUMP."""
 
     def __init__(self, server: Server, timeout: float | None) -> None:
         self._server = server
@@ -122,11 +117,7 @@ class DumpReader:
                 yield replies[:-1] if odd else replies
 
     def pairs(self, keys: Iterable[bytes]) -> Generator[tuple[int, bytes | None], None, None]:
-        """Yield the expiry and the payload of each key; without the key, -2 and None.
-
-        Raises:
-            CommandError: the server refuses to read a key.
-        """
+        """Yield the expiry and the payload of each key; without the key, -2 and None."""
         with closing(self.lists(iter(keys))) as reading:
             replies = chain.from_iterable(reading)
             for expiry, payload in zip(replies, replies, strict=True):
@@ -183,12 +174,7 @@ class Track:
 
 
 class LiveEntries(Entries):
-    """Base class: the keys of a server's database, as the options of a copy choose them.
-
-    Args:
-        server: the server, or a node of a cluster.
-        options: the options of the copy.
-    """
+    """Base class: the keys of a server's database, as the options of a copy choose them."""
 
     def __init__(self, server: ServerLike, options: CopyOptions) -> None:
         super().__init__()
@@ -199,11 +185,7 @@ class LiveEntries(Entries):
         self.timeout = options.timeout
 
     def open(self) -> None:
-        """Check that the server can be read, and count its keys.
-
-        Raises:
-            SourceError: the server can't be read.
-        """
+        """Check that the server can be read, and count its keys."""
         try:
             self._open(self.server.ask(self.timeout))
         except (TransportError, CommandError) as error:

@@ -67,9 +67,6 @@ class SnapshotEntries(Entries):
         path: the path or the URL of a file; or a pattern that matches several files, such as the
             files of all nodes of a cluster.
         options: the options of the copy.
-
-    Raises:
-        ValueError: the type of the keys is unknown.
     """
 
     def __init__(self, path: str | os.PathLike[str], options: CopyOptions) -> None:
@@ -88,12 +85,7 @@ class SnapshotEntries(Entries):
         return f"<snapshot {self._path}>"
 
     def open(self) -> None:
-        """Open the first file, and read its version.
-
-        Raises:
-            OSError: the file can't be opened.
-            SourceError: the file is not an RDB file.
-        """
+        """Open the first file, and read its version."""
         self._files = deque(files_of(self._path))
         self._reader = self._opened(self._files.popleft())
         self.valkey = self._reader.valkey
@@ -136,9 +128,6 @@ class ReplicaEntries(LiveEntries):
     Attributes:
         database: the database of the first command after the snapshot; -1 if unknown.
         stream: the connection; the caller must close it if ``follow`` is set.
-
-    Raises:
-        ValueError: the type of the keys is unknown.
     """
 
     def __init__(self, server: ServerLike, options: CopyOptions) -> None:
@@ -164,11 +153,7 @@ class ReplicaEntries(LiveEntries):
             self._check_info()
 
     def names(self) -> frozenset[str]:
-        """Return strings that identify the server; see ``names_of()``.
-
-        Raises:
-            SourceError: the server can't be used.
-        """
+        """Return strings that identify the server; see ``names_of()``."""
         try:
             return names_of(self.server, self.server.ask(self.timeout))
         except TransportError as error:

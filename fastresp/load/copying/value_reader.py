@@ -70,7 +70,6 @@ class ValueReader:
 
     Attributes:
         dropped: the number of fields whose time to live was dropped.
-        knows_entries_added: whether the target's streams store how many entries were added.
     """
 
     def __init__(
@@ -78,7 +77,8 @@ class ValueReader:
     ) -> None:
         self.dropped = 0
         self._values = Values(server, timeout, NO_LIMIT)
-        self.knows_entries_added = rdb_version >= REDIS_7_0
+        # Whether the target's streams store how many entries were added.
+        self._knows_entries_added = rdb_version >= REDIS_7_0
         self._keys = LargeKeyReader(server, None, timeout)
         self._version = rdb_version
         self._field_ttl = field_ttl
@@ -93,7 +93,7 @@ class ValueReader:
         try:
             if self._values.expiry() != PEXPIRETIME:
                 return self._values.look([key])[0]
-            return Found(key, self.ask(key, "PEXPIRETIME", key), self.ask(key, "TYPE", key))
+            return Found(key, self._ask(key, "PEXPIRETIME", key), self._ask(key, "TYPE", key))
         except (CommandError, TransportError) as error:
             raise unreadable(key, message_of(error)) from error
 
@@ -103,8 +103,8 @@ class ValueReader:
         if kind not in LENGTHS:
             return Extent(None, [])
         try:
-            length = self.ask(key, LENGTHS[kind], key)
-            head = self.ask(key, "LRANGE", key, 0, HEAD_ITEMS - 1) if kind == b"list" else []
+            length = self._ask(key, LENGTHS[kind], key)
+            head = self._ask(key, "LRANGE", key, 0, HEAD_ITEMS - 1) if kind == b"list" else []
             return Extent(length, head)
         except CommandError as error:
             return Extent(-1 if error.text.startswith(WRONGTYPE) else None, [])
@@ -117,27 +117,27 @@ class ValueReader:
         Raises:
             SourceError: the value can't be read, or has a type that only DUMP can read.
         """
-        reading = PartReader(self, found.key, to)
+        key = found.key
         try:
             match found.kind:
                 case b"string":
-                    yield from reading.string()
+                    yield from self._string(key, to)
                 case b"list":
-                    yield from reading.items()
+                    yield from self._list(key, to)
                 case b"stream":
-                    yield from reading.stream()
+                    yield from self._stream(key, to)
                 case b"set" | b"zset" | b"hash":
-                    yield from reading.scanned(found.kind)
+                    yield from self._scanned(key, to, found.kind)
                 case _:
                     raise only_dumped(found)
         except (CommandError, TransportError) as error:
-            raise unreadable(found.key, message_of(error)) from error
+            raise unreadable(key, message_of(error)) from error
 
-    def ask(self, key: bytes, *command: Any) -> Any:
+    def _ask(self, key: bytes, *command: Any) -> Any:
         """Send a command to the node of a key; return the reply."""
         return self._keys.request(key, *command)[0]
 
-    def scan(self, key: bytes, name: str) -> Iterator[list[bytes]]:
+    def _scan(self, key: bytes, name: str) -> Iterator[list[bytes]]:
         """Yield the items of a set, sorted set or hash in parts; an item may be returned twice."""
         cursor, node, count = b"0", None, FIRST_ITEMS
         while True:
@@ -151,12 +151,12 @@ class ValueReader:
                 return
             count = max(next_count(len(items), sum(map(len, items))), 10)
 
-    def times(self, key: bytes, fields: list[bytes], to: bytes) -> list[Command]:
+    def _times(self, key: bytes, fields: list[bytes], to: bytes) -> list[Command]:
         """Return the commands that set the times to live of a hash's fields in the key ``to``."""
         if not (fields and self._times_of_fields):
             return []
         try:
-            reply = self.ask(key, "HPEXPIRETIME", key, "FIELDS", len(fields), *fields)
+            reply = self._ask(key, "HPEXPIRETIME", key, "FIELDS", len(fields), *fields)
         except CommandError as error:
             self._times_of_fields = knows_times(key, error)
             return []
@@ -169,100 +169,84 @@ class ValueReader:
             return []
         return [("HPEXPIREAT", to, at, "FIELDS", 1, field) for field, at in timed]
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._keys.close()
-
-
-class PartReader:
-    """Reads one value: each method yields lists of commands that create the value in ``to``."""
-
-    def __init__(self, reader: ValueReader, key: bytes, to: bytes) -> None:
-        self._reader = reader
-        self._key = key
-        self._to = to
-
-    def _ask(self, *command: Any) -> Any:
-        return self._reader.ask(self._key, *command)
-
-    def string(self) -> Iterator[list[Command]]:
+    def _string(self, key: bytes, to: bytes) -> Iterator[list[Command]]:
         at = 0
-        while part := self._ask("GETRANGE", self._key, at, at + STRING_PART_BYTES - 1):
-            yield [("SETRANGE", self._to, at, part)]
+        while part := self._ask(key, "GETRANGE", key, at, at + STRING_PART_BYTES - 1):
+            yield [("SETRANGE", to, at, part)]
             at += len(part)
             if len(part) < STRING_PART_BYTES:
                 break
-        if at == 0 and self._ask("EXISTS", self._key):
-            yield [("SET", self._to, "")]
+        if at == 0 and self._ask(key, "EXISTS", key):
+            yield [("SET", to, "")]
 
-    def items(self) -> Iterator[list[Command]]:
+    def _list(self, key: bytes, to: bytes) -> Iterator[list[Command]]:
         at, count = 0, FIRST_ITEMS
-        while items := self._ask("LRANGE", self._key, at, at + count - 1):
-            yield [("RPUSH", self._to, *items)]
+        while items := self._ask(key, "LRANGE", key, at, at + count - 1):
+            yield [("RPUSH", to, *items)]
             if len(items) < count:
                 return
             at += len(items)
             count = next_count(len(items), sum(map(len, items)))
 
-    def scanned(self, kind: bytes) -> Iterator[list[Command]]:
-        for items in self._reader.scan(self._key, SCANS[kind]):
+    def _scanned(self, key: bytes, to: bytes, kind: bytes) -> Iterator[list[Command]]:
+        for items in self._scan(key, SCANS[kind]):
             if items:
                 times = []
                 if kind == b"hash":
-                    times = self._reader.times(self._key, items[::2], self._to)
-                yield [(CREATING[kind], self._to, *in_order(kind, items)), *times]
+                    times = self._times(key, items[::2], to)
+                yield [(CREATING[kind], to, *in_order(kind, items)), *times]
 
-    def stream(self) -> Iterator[list[Command]]:
+    def _stream(self, key: bytes, to: bytes) -> Iterator[list[Command]]:
         start, count, empty = b"-", FIRST_ITEMS, True
         while True:
-            reply = self._ask("XRANGE", self._key, start, "+", "COUNT", count)
+            reply = self._ask(key, "XRANGE", key, start, "+", "COUNT", count)
             entries = entries_of(reply)
             if entries:
                 empty = False
-                yield [("XADD", self._to, entry, *fields) for entry, fields in entries]
+                yield [("XADD", to, entry, *fields) for entry, fields in entries]
             if len(entries) < count:
                 break
             start = b"(" + entries[-1][0]
             size = sum(len(field) for _, fields in entries for field in fields)
             count = next_count(len(entries), size)
-        yield from self._state(empty)
+        yield from self._state(key, to, empty)
 
-    def _state(self, empty: bool) -> Iterator[list[Command]]:
+    def _state(self, key: bytes, to: bytes, empty: bool) -> Iterator[list[Command]]:
         """Yield commands for a stream's last ID and groups, as the server writes them to an AOF."""
-        if empty and not self._ask("EXISTS", self._key):
+        if empty and not self._ask(key, "EXISTS", key):
             return
-        info = named(self._ask("XINFO", "STREAM", self._key))
+        info = named(self._ask(key, "XINFO", "STREAM", key))
         last = info["last-generated-id"]
         state: list[Command] = []
         if empty:
             at = b"0-1" if last == b"0-0" else last
-            state.append(("XADD", self._to, "MAXLEN", 0, at, "x", "y"))
+            state.append(("XADD", to, "MAXLEN", 0, at, "x", "y"))
         more: tuple[Any, ...] = ()
-        if self._reader.knows_entries_added and "entries-added" in info:
+        if self._knows_entries_added and "entries-added" in info:
             deleted = info["max-deleted-entry-id"]
             more = ("ENTRIESADDED", info["entries-added"], "MAXDELETEDID", deleted)
-        yield [*state, ("XSETID", self._to, last, *more)]
-        for group in map(named, self._ask("XINFO", "GROUPS", self._key)):
-            yield from self._group(group)
+        yield [*state, ("XSETID", to, last, *more)]
+        for group in map(named, self._ask(key, "XINFO", "GROUPS", key)):
+            yield from self._group(key, to, group)
 
-    def _group(self, group: dict[str, Any]) -> Iterator[list[Command]]:
+    def _group(self, key: bytes, to: bytes, group: dict[str, Any]) -> Iterator[list[Command]]:
         name, read = group["name"], group.get("entries-read")
-        known = self._reader.knows_entries_added and read is not None
+        known = self._knows_entries_added and read is not None
         last = group["last-delivered-id"]
         more = ("ENTRIESREAD", read) if known else ()
-        consumers = map(named, self._ask("XINFO", "CONSUMERS", self._key, name))
+        consumers = map(named, self._ask(key, "XINFO", "CONSUMERS", key, name))
         yield [
-            ("XGROUP", "CREATE", self._to, name, last, *more),
-            *(("XGROUP", "CREATECONSUMER", self._to, name, each["name"]) for each in consumers),
+            ("XGROUP", "CREATE", to, name, last, *more),
+            *(("XGROUP", "CREATECONSUMER", to, name, each["name"]) for each in consumers),
         ]
         start = b"-"
         while True:
-            seconds, rest = self._ask("TIME")
+            seconds, rest = self._ask(key, "TIME")
             now = int(seconds) * 1000 + int(rest) // 1000
-            pending = self._ask("XPENDING", self._key, name, start, "+", FIRST_ITEMS)
+            pending = self._ask(key, "XPENDING", key, name, start, "+", FIRST_ITEMS)
             yield [
                 (
-                    "XCLAIM", self._to, name, consumer, 0, entry,
+                    "XCLAIM", to, name, consumer, 0, entry,
                     "TIME", now - idle, "RETRYCOUNT", count, "FORCE", "JUSTID",
                 )
                 for entry, consumer, idle, count in pending
@@ -270,6 +254,10 @@ class PartReader:
             if len(pending) < FIRST_ITEMS:
                 return
             start = b"(" + pending[-1][0]
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._keys.close()
 
 
 def named(items: Any) -> dict[str, Any]:
@@ -323,13 +311,7 @@ def digest_of(parts: Iterator[list[Command]]) -> int:
 
 
 def same_values(source: ValueReader, target: ValueReader, found: Found, to: bytes) -> bool:
-    """Return whether a key of the target has the value and the expiry of a key of the source.
-
-    Args:
-        source, target: readers of the two servers.
-        found: the key of the source.
-        to: the key of the target.
-    """
+    """Return whether a key of the target has the value and the expiry of a key of the source."""
     other = target.look(to)
     if other.kind != found.kind or max(other.expiry, 0) != max(found.expiry, 0):
         return False

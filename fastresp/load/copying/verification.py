@@ -200,11 +200,7 @@ class Verification:
         """Compare the next keys; return whether there may be more keys."""
         rows = next(self._parts, [])
         for row, expiry, dump in self._pairs(rows):
-            self.report.rows_compared += 1
-            self.report.values += 1 + bool(row[1])
-            difference = compared(row, expiry, dump, self.report.rows_compared - 1)
-            if difference is not None:
-                self._candidates[row[0]] = difference
+            self._count(row, compared(row, expiry, dump, self.report.rows_compared))
         if isinstance(self._entries, ServerEntries):
             self._compare_in_parts(self._entries)
         if len(self._candidates) >= MAX_DIFFERENCES:
@@ -217,13 +213,15 @@ class Verification:
         while entries.aside:
             key = entries.aside.popleft()
             row, difference = self._compared_in_parts(key, self.report.rows_compared)
-            if row is None:
-                continue
-            self.report.rows_compared += 1
-            self.report.values += 1 + bool(row[1])
-            self._in_parts.add(row[0])
-            if difference is not None:
-                self._candidates[row[0]] = difference
+            if row is not None:
+                self._count(row, difference)
+                self._in_parts.add(row[0])
+
+    def _count(self, row: EntryRow, difference: Difference | None) -> None:
+        self.report.rows_compared += 1
+        self.report.values += 1 + bool(row[1])
+        if difference is not None:
+            self._candidates[row[0]] = difference
 
     def _compared_in_parts(
         self, original: bytes, at: int

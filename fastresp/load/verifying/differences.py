@@ -227,10 +227,6 @@ class Candidate:
 class Differences:
     """The differences found; the row of each is the last row that writes the value.
 
-    Args:
-        max_differences: maximum number of differences.
-        max_bytes: maximum memory in bytes.
-
     Attributes:
         types: types of keys, by key, to report a wrong type.
         counts: for each key with more items than the source has: the command that counts the items,
@@ -456,9 +452,6 @@ def repairable(differing: Sequence[Candidate]) -> list[Candidate]:
 
     If a difference can't be repaired, for example because its key has the wrong type, all
     differences of the same key and all later differences of the same row are also omitted.
-
-    Args:
-        differing: the differences, in the order of the source.
     """
     unrepairable = [each for each in differing if not _is_repairable(each)]
     keys = {each.key for each in unrepairable}

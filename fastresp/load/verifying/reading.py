@@ -232,9 +232,6 @@ def repair_core(
 
     Each command writes one value, from the last row that sets the value. Repeating whole rows would
     also write values that later rows overwrite.
-
-    Raises:
-        TransportError, TransportTimeout: the server can't be used, or the connection was lost.
     """
     commands = [command for each in differing if (command := each.repair_command()) is not None]
     options = Options(server=server, on_error="collect", timeout=timeout)

@@ -316,12 +316,6 @@ def max_share(differing: int, compared: int, rows: int, confidence: float = CONF
     """Return the upper confidence limit of the share of the source's rows that differ.
 
     The limit never exceeds the share that would differ if all rows outside the sample differed.
-
-    Args:
-        differing: number of rows of the sample that differ.
-        compared: number of rows of the sample.
-        rows: number of rows of the source.
-        confidence: between 0 and 1, both excluded.
     """
     all_others = (differing + rows - compared) / rows
     return min(all_others, binomial_limit(differing, compared, confidence))

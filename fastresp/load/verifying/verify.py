@@ -101,12 +101,10 @@ class VerifyOptions:
             raise ValueError(Message(Hint("since"), f"{message}; pass the start time of the load"))
         if self.mirror is not None:
             Mirror(self.mirror)
-        if self.share is not None and self.mirror is not None:
-            message = " needs all rows, to know all keys; leave out "
-            raise ValueError(Message(Hint("mirror"), message, Hint("sample")))
-        if self.share is not None and self.exact:
-            message = " needs all rows, to know the contents of each key; leave out "
-            raise ValueError(Message(Hint("exact"), message, Hint("sample")))
+        for option, what in (("mirror", "all keys"), ("exact", "the contents of each key")):
+            if self.share is not None and getattr(self, option):
+                message = f" needs all rows, to know {what}; leave out "
+                raise ValueError(Message(Hint(option), message, Hint("sample")))
 
     @property
     def share(self) -> float | None:
@@ -220,12 +218,7 @@ def with_receipt(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def verify_core(chunks: ReadChunks, options: VerifyOptions) -> Generator[Any, Any, VerifyReport]:
-    """Run a verification (core).
-
-    Args:
-        chunks: the source; closed at the end.
-        options: the options.
-    """
+    """Run a verification (core)."""
     verification = Verification(chunks, options)
     with closing(chunks), difference_writer(options.differences) as write:
         try:
