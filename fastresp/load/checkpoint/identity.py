@@ -53,9 +53,6 @@ def check_same(checkpoint: str, identity: Mapping[str, str], found: Mapping[str,
         checkpoint: name of the checkpoint.
         identity: properties of this load, as returned by ``identity()``.
         found: properties stored in the checkpoint.
-
-    Raises:
-        CheckpointError: a property differs.
     """
     for name, value in identity.items():
         before = found.get(name)
@@ -68,11 +65,7 @@ def check_same(checkpoint: str, identity: Mapping[str, str], found: Mapping[str,
 
 
 def source_of(data: Any, template: Template | None, options: Options) -> str:
-    """Return a string that identifies a source.
-
-    Raises:
-        CheckpointError: the source can be read only once.
-    """
+    """Return a string that identifies a source."""
     if (source_id := _source_id(options)) is not None:
         return f"source_id {source_id}"
     if hasattr(data, "__arrow_c_stream__"):

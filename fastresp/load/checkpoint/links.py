@@ -100,11 +100,7 @@ class Link:
         return {}
 
     def check_keeps(self) -> None:
-        """Check that the server never evicts a checkpoint.
-
-        Raises:
-            CheckpointError: the server may evict keys without a time to live (maxmemory-policy).
-        """
+        """Check that the server never evicts a checkpoint."""
         if self.policy.startswith("allkeys"):
             raise CheckpointError(
                 f"the server at {self.server} may evict the checkpoint when its memory is full "
@@ -249,11 +245,7 @@ class Links:
         return other
 
     def link_of(self, slot: int) -> Link:
-        """Return the connection to the owner of a slot.
-
-        Raises:
-            TransportError: no node serves the slot.
-        """
+        """Return the connection to the owner of a slot."""
         assert self.topology is not None
         node = self.topology.node_of(slot, str(self.server))
         return self.all[self.topology.nodes.index(node)]

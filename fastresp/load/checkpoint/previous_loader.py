@@ -147,10 +147,6 @@ def remove_truncated_transactions(links: Links, clients: str) -> None:
 
     Servers on which the user lacks permission for BGREWRITEAOF are skipped.
 
-    Args:
-        links: our connections.
-        clients: the previous load's connections, as JSON; see ``are_alive()``.
-
     Raises:
         CheckpointError: a server could not rewrite its append-only file.
         TransportError: a server can't be reached.

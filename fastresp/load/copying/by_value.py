@@ -230,11 +230,7 @@ def knows_times(key: bytes, error: CommandError) -> bool:
 
 
 def stored(held: list[tuple[Found, list[bytes]]], rdb_version: int) -> list[bytes]:
-    """Serialize values as an RDB file stores them: the type byte, and the bytes of the value.
-
-    Raises:
-        SourceError: an item is invalid, such as a score that is not a number.
-    """
+    """Serialize values as an RDB file stores them: the type byte, and the bytes of the value."""
     if not held:
         return []
     serializer = Serializer(Format(rdb_version), file=True, max_bytes=MAX_BYTES)

@@ -228,11 +228,7 @@ class Following:
         return []
 
     def _changes(self, name: bytes, command: list[bytes]) -> list[list[bytes]]:
-        """Return commands for the target with the same effect as a command of the source.
-
-        Raises:
-            SourceError: there are no such commands.
-        """
+        """Return commands for the target with the same effect as a command of the source."""
         shown = name.decode(errors="backslashreplace")
         if self._database < 0:
             raise self._refusal(f"{shown} in an unknown database")

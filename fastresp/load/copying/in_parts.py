@@ -322,11 +322,7 @@ class InParts(Feature):
                 report.errors.append(CommandError(text, index=index, row=index, row_key=name))
 
     def _run(self, key: bytes, commands: Iterator[Command]) -> Generator[Any, None, None]:
-        """Run commands for a key in the target; yield their replies.
-
-        Raises:
-            TransportError: the target can't be used; the key itself is unchanged.
-        """
+        """Run commands for a key in the target; yield their replies."""
         replies: Any = iter_replies(
             commands, server=self._target, on_error="collect", timeout=self._options.timeout
         )
@@ -385,11 +381,7 @@ class TargetKeys:
         return self._opened
 
     def confirm(self) -> None:
-        """Wait until all renamed keys, and the earlier commands on their nodes, are durable.
-
-        Raises:
-            TransportError: a key is not confirmed to be durable.
-        """
+        """Wait until all renamed keys, and the earlier commands on their nodes, are durable."""
         while self._last:
             connection, key = self._last.popitem()
             if self._confirmation is None:
@@ -472,9 +464,6 @@ class Parts:
         """Return whether the source still had the same value after the parts were read.
 
         Items appended to a list or a stream meanwhile are allowed: they count as later changes.
-
-        Args:
-            before, after: the value's extents before and after the parts were read.
         """
         if before.length is None or after.length is None:
             return True

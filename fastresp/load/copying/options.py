@@ -128,11 +128,7 @@ class CopyOptions(Options):
 
     @property
     def prefixes(self) -> tuple[bytes, bytes]:
-        """The prefix to replace, and the new prefix; both are empty if no keys are renamed.
-
-        Raises:
-            ValueError: ``rename`` is not of the form ``"old:* -> new:*"``.
-        """
+        """The prefix to replace, and the new prefix; both are empty if no keys are renamed."""
         if self.rename is None:
             return b"", b""
         found = RENAME.fullmatch(self.rename)

@@ -242,8 +242,6 @@ class ServerEntries(LiveEntries):
         self.dumps = DumpReader(self.server, self.timeout)
         self._sizes = ""
         self._untried: Answers | None = None  # the server's answers, until DUMP was tried
-        # For each deferred key that the Track has not counted: how many small keys came before it.
-        self._aside_at: deque[int] = deque()
         self._track: Track | None = None
         self._resumed: list[ScanPart] | None = None
         self._wanted: Callable[[bytes], bool] | None = None
@@ -354,47 +352,31 @@ class ServerEntries(LiveEntries):
                 self._track.note_rows(len(block), count)
 
     def _read_dumped(self, keys: Iterator[bytes]) -> Generator[list[EntryRow], None, None]:
-        sent: deque[bytes] = deque()
-        track, done = self._track, 0
+        sent: deque[bytes | None] = deque()  # None for a deferred key
 
-        def noted(key: bytes) -> bytes:
-            sent.append(key)
-            return key
+        def small() -> Iterator[bytes]:
+            for key in self._small(keys) if self._sizes else keys:
+                sent.append(key)
+                if key is not None:
+                    yield key
 
-        def count_sent() -> int:
-            return done + len(sent)
-
-        small = map(noted, self._small(keys, count_sent) if self._sizes else keys)
-        with closing(self.dumps.lists(small)) as values:
-            sent_keys = iter(sent.popleft, None)
-            for replies in values:
+        with closing(self.dumps.lists(small())) as values:
+            sent_keys = (key for key in iter(sent.popleft, ...) if key is not None)
+            for replies in chain(values, [[]]):  # at the end, only deferred keys are left
+                before = len(sent)
                 rows = self.restorer.dumped_rows(replies, sent_keys)
-                done += len(replies) // 2
-                if track is not None:
-                    track.note_rows(len(replies) // 2 + self._count_aside(done), len(rows))
+                while sent and sent[0] is None:
+                    sent.popleft()
+                if self._track is not None:
+                    self._track.note_rows(before - len(sent), len(rows))
                 yield rows
-            if track is not None:
-                track.note_rows(self._count_aside(done), 0)
 
-    def _count_aside(self, done: int) -> int:
-        """Return how many keys, not counted yet, were deferred before small key number ``done``."""
-        count = 0
-        while self._aside_at and self._aside_at[0] <= done:
-            self._aside_at.popleft()
-            count += 1
-        return count
-
-    def _small(self, keys: Iterator[bytes], before: Callable[[], int]) -> Iterator[bytes]:
-        """Yield the small keys, and defer large keys.
-
-        Args:
-            keys: the keys.
-            before: returns how many small keys the caller has taken so far.
-        """
+    def _small(self, keys: Iterator[bytes]) -> Iterator[bytes | None]:
+        """Yield the small keys; defer each large key, and yield None instead."""
         if self._sizes == "by length":
             while block := list(islice(keys, PART_KEYS)):
                 found = self._values.large(block)
-                yield from self._kept(block, [key in found for key in block], before)
+                yield from self._kept(block, [key in found for key in block])
             return
         keys, sent = tee(keys)
         limit, template = self.limit, Template(self._sizes)
@@ -402,15 +384,10 @@ class ServerEntries(LiveEntries):
             for sizes in reading:
                 block = list(islice(sent, len(sizes)))
                 large = [type(size) is int and size > limit for size in sizes]
-                yield from block if True not in large else self._kept(block, large, before)
+                yield from block if True not in large else self._kept(block, large)
 
-    def _kept(
-        self, keys: list[bytes], large: list[bool], before: Callable[[], int]
-    ) -> Iterator[bytes]:
+    def _kept(self, keys: list[bytes], large: list[bool]) -> Iterator[bytes | None]:
         for key, is_large in zip(keys, large, strict=True):
             if is_large:
                 self._set_aside(key)
-                if self._track is not None:
-                    self._aside_at.append(before())
-            else:
-                yield key
+            yield None if is_large else key

@@ -169,11 +169,7 @@ class ReplicaEntries(LiveEntries):
         self._owners = owners_of(topology)
 
     def _check_slots(self) -> None:
-        """Check that the keys of each slot are in exactly one of a cluster's snapshots.
-
-        Raises:
-            SourceError: slots have moved since ``open()``, or are moving.
-        """
+        """Check that the keys of each slot are in exactly one of a cluster's snapshots."""
         nodes = [stream.server for stream in self._streams]
         try:
             topology = self.server.ask(self.timeout).topology

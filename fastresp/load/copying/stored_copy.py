@@ -76,11 +76,7 @@ class StoredState:
         self._name = f"the checkpoint {self._checkpoint.name}"
 
     def _read(self) -> bytes | None:
-        """Return the stored state; None for a new copy.
-
-        Raises:
-            CheckpointError: a state is stored, and ``resume`` is not set.
-        """
+        """Return the stored state; None for a new copy."""
         text = None if self._checkpoint.clear else self._run("GET", self._key)
         if text is not None and not self._checkpoint.resumes:
             how = Hint("resume", True), ", or discard it with ", Hint("checkpoint_clear", True)

@@ -240,12 +240,7 @@ def verify_core(chunks: ReadChunks, options: VerifyOptions) -> Generator[Any, An
 
 
 def check_source(chunks: ReadChunks, options: VerifyOptions) -> None:
-    """Refuse commands that can't be verified or repaired, if they are known in advance.
-
-    Raises:
-        TemplateError, EncodeError: a command can't be verified.
-        ValueError: a command can't be repaired.
-    """
+    """Refuse commands that can't be verified or repaired, if they are known in advance."""
     names = check_verifiable(chunks.data, chunks.template)
     if options.mirror is not None:
         check_mirrored(chunks.data, chunks.template)
