@@ -417,15 +417,14 @@ class ReplicaStream:
     def _explained(self, error: BaseException) -> BaseException:
         """Return the exception for the reader; exceptions from bugs are returned unchanged."""
         if isinstance(error, _Refused):
-            return self._failed(_advice(str(error), self._instead))
-        if isinstance(error, (FastrespError, redis.RedisError, OSError, EOFError)):
+            message = _advice(str(error), self._instead)
+        elif isinstance(error, (FastrespError, redis.RedisError, OSError, EOFError)):
             received = self.snapshot.written
             progress = f" (after {size_text(received)} of its snapshot)" if received else ""
-            return self._failed(message_of(error), progress)
-        return error
-
-    def _failed(self, *parts: str | Hint) -> SourceError:
-        return SourceError(Message("can't replicate ", str(self.server), ": ", *parts))
+            message = Message(message_of(error), progress)
+        else:
+            return error
+        return SourceError(Message("can't replicate ", str(self.server), ": ", message))
 
 
 def _advice(refusal: str, instead: Message) -> Message:

@@ -40,18 +40,13 @@ IF_TEXT = Message(", or use ", Hint("quote", ""), " if quotes are text in this f
 
 def open_delimited(data: Input, kind: str, reading: Reading) -> Batches:
     text, options = checked_text(data, kind, reading.options), reading.options
-    names = _column_names(text, kind, options)
+    names = header_of(text, kind, options)
     duplicate = next((name for name, count in Counter(names).items() if name and count > 1), None)
     if duplicate is not None:
         where = "in the first line; rename one" if options.header else Hint("columns", ..., "in")
         raise SourceError(Message(f"two columns are named {duplicate!r} ", where))
     rows = DelimitedRows(text, names, reading)
     return Batches(rows.schema, rows.batches(), rows.close)
-
-
-def header_of(data: Input, kind: str, options: FileOptions) -> list[str]:
-    """Return the names of the columns, which may contain duplicates."""
-    return _column_names(checked_text(data, kind, options), kind, options)
 
 
 def checked_text(data: Input, kind: str, options: FileOptions) -> CheckedText:
@@ -62,8 +57,11 @@ def checked_text(data: Input, kind: str, options: FileOptions) -> CheckedText:
 # The names of the columns.
 
 
-def _column_names(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
-    """Return the names of the columns; ``column_3`` replaces a missing name of the third column."""
+def header_of(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
+    """Return the names of the columns; ``column_3`` replaces a missing name of the third column.
+
+    The names may contain duplicates.
+    """
     found = _header(text, kind, options) if options.header else _unnamed_columns(text, options)
     # pandas writes its index as a column without a name, R as a column with the quoted name "".
     found = [found[0] or None, *found[1:]]

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message, message_of
-from .columnar import IPC_FILE, IpcFile, has_checksums, ipc_stream, open_parquet, validated
-from .delimited import header_of, open_delimited
+from .columnar import IPC_FILE, IpcFile, ipc_stream, open_parquet, validated
+from .delimited import checked_text, header_of, open_delimited
 from .input import Input
 from .paths import is_file
 from .reading import (
@@ -32,7 +32,7 @@ from .reading import (
 from .remote import is_remote
 
 __all__ = [
-    "OpenFile", "checksums_of", "columns_of", "decompressed", "detect_format", "estimated_rows",
+    "OpenFile", "columns_of", "decompressed", "detect_format", "estimated_rows",
     "open_file", "open_text", "metadata_of", "row_count",
 ]  # fmt: skip
 
@@ -186,7 +186,7 @@ def columns_of(path: str, kind: str, reading: Reading) -> list[str] | None:
     """Return the names in the header of a CSV or TSV file; None for other formats."""
     if kind in ("csv", "tsv"):
         with _convert_errors(path, kind), open_text(path, kind, reading) as data:
-            return header_of(data, kind, reading.options)
+            return header_of(checked_text(data, kind, reading.options), kind, reading.options)
     return None
 
 
@@ -213,12 +213,6 @@ def row_count(path: str, kind: str) -> int | None:
     """Return the number of rows in a file's metadata; None if the metadata lacks it."""
     file = metadata_of(path, kind)
     return None if file is None else file.rows
-
-
-def checksums_of(path: str) -> bool:
-    """Return whether a Parquet file has checksums of its pages."""
-    with _convert_errors(path, "parquet"):
-        return has_checksums(path)
 
 
 def estimated_rows(path: str, kind: str) -> int | None:

@@ -7,7 +7,7 @@ if the template reads fields of its objects, items of its lists, or vectors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from itertools import chain, islice
 
@@ -15,19 +15,15 @@ import pyarrow as pa
 
 from ...outcome.errors import SourceError
 from .input import Input
-from .json_columns import (
-    TypedRows,
-    convert_numbers,
-    fit_to_placeholder,
-    infer_field,
-    nested_item_error,
-)
 from .json_rows import (
     DOCUMENT,
     KINDS_ADVICE,
     MAX_DEPTH,
     ParsedRows,
     Rows,
+    TypedRows,
+    convert_numbers,
+    infer_field,
     next_block,
     parse_marked,
     parse_type,
@@ -78,6 +74,8 @@ LOOK_BYTES = 1 << 12
 MAX_CELLS = 1 << 18
 # Maximum number of names that are kept for an error.
 MAX_KNOWN = 100
+VECTOR = pa.list_(pa.float64())
+Objects = Callable[[], pa.Array] | None
 
 
 class ValueRows(Rows):
@@ -337,3 +335,90 @@ def _label_values(name: str, array: pa.Array) -> tuple[pa.Field, pa.Array]:
     field, values = _label_values("item", array.values)
     kind = pa.list_(field)
     return pa.field(name, kind), rebuilt(array, kind, values)
+
+
+# Nested values for placeholders.
+
+
+def fit_to_placeholder(array: pa.Array, need: Need, objects: Objects, depth: int = 1) -> pa.Array:
+    """Convert a column's nested value to a type that fits a placeholder; return the new column.
+
+    A missing field becomes a field of nulls.
+
+    Args:
+        array: a column of a block of rows, as Arrow has parsed it.
+        need: the placeholder.
+        objects: for ``{*name}``, returns the objects as maps; None to keep structs, because
+            another placeholder reads their fields.
+        depth: the number of names in the placeholder's path that lead to the array.
+
+    Raises:
+        SourceError: a value of the block does not fit the placeholder.
+    """
+    if depth == len(need.path):
+        if need.vector:
+            return _vectors(array, need)
+        return _items(array, need, objects) if need.items else _single_value(array, need)
+    fields: dict[str, pa.Array] = {}
+    validity = array.buffers()[0]
+    if pa.types.is_struct(array.type):
+        fields = {field.name: array.field(at) for at, field in enumerate(array.type)}
+    elif array.null_count == len(array):
+        validity = pa.array([False] * len(array)).buffers()[1]
+    else:
+        before = ".".join(need.path[:depth])
+        raise SourceError(f"{need} needs an object, but {before} is {_kind_name(array.type)}")
+    name = need.path[depth]
+    found = fields.get(name, pa.nulls(len(array), pa.string()))
+    fields[name] = fit_to_placeholder(found, need, objects, depth + 1)
+    kind = pa.struct([pa.field(each, child.type) for each, child in fields.items()])
+    return pa.Array.from_buffers(kind, len(array), [validity], children=list(fields.values()))
+
+
+def _single_value(array: pa.Array, need: Need) -> pa.Array:
+    if pa.types.is_nested(array.type) and not need.convert:
+        json = str(need).replace("}", "!json}")
+        message = f"{need} needs a single value, but its value is {_kind_name(array.type)}"
+        raise SourceError(f"{message}; write {json} for JSON")
+    return array
+
+
+def _items(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
+    kind = array.type
+    if pa.types.is_map(kind):
+        return array
+    if not pa.types.is_nested(kind):
+        if array.null_count == len(array):
+            return pa.nulls(len(array), pa.list_(pa.string()))
+        raise SourceError(f"{need} needs a list or an object, but its value is {_kind_name(kind)}")
+    for inner in (kind.field(index).type for index in range(kind.num_fields)):
+        if pa.types.is_nested(inner):
+            raise nested_item_error(need, _kind_name(inner))
+    # A struct would have every field in every row.
+    return array if objects is None or not pa.types.is_struct(kind) else objects()
+
+
+def nested_item_error(need: Need, kind: str) -> SourceError:
+    return SourceError(f"{need} needs items that are one argument each, but one is {kind}")
+
+
+def _vectors(array: pa.Array, need: Need) -> pa.Array:
+    kind = array.type
+    if array.null_count == len(array):
+        return pa.nulls(len(array), VECTOR)
+    if not pa.types.is_list(kind):
+        raise SourceError(f"{need} needs a list of numbers, but its value is {_kind_name(kind)}")
+    items = array.values
+    if pa.types.is_integer(items.type) or pa.types.is_floating(items.type):
+        return array
+    if items.null_count == len(items):
+        return rebuilt(array, VECTOR, pa.nulls(len(items), pa.float64()))
+    if not pa.types.is_decimal(items.type):
+        raise SourceError(f"{need} needs a list of numbers, but an item in it is not a number")
+    return rebuilt(array, VECTOR, items.cast(pa.float64()))
+
+
+def _kind_name(kind: pa.DataType) -> str:
+    if pa.types.is_struct(kind):
+        return "an object"
+    return "a list" if pa.types.is_list(kind) else "a single value"

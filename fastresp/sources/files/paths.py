@@ -322,14 +322,12 @@ class Partitions:
             first -= 1
         for part in filter(None, parts[first:]):
             name, value = map(unquote, part.groups())
-            self._add(name, None if part[2] == NULL_FOLDER else value)
-
-    def _add(self, name: str, value: str | None) -> None:
-        if self.values.setdefault(name, value) != value:
-            raise SourceError(
-                f"{self._source}: two of its folders name the column {name!r}, with the values "
-                f"{self.values[name]!r} and {value!r}; rename one folder"
-            )
+            found = None if part[2] == NULL_FOLDER else value
+            if self.values.setdefault(name, found) != found:
+                raise SourceError(
+                    f"{self._source}: two of its folders name the column {name!r}, with the values "
+                    f"{self.values[name]!r} and {found!r}; rename one folder"
+                )
 
     def schema(self, columns: pa.Schema) -> pa.Schema:
         """Add the folders' columns after the file's own; a column of whole rows stays last."""

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyarrow import types
 
 from ...outcome.errors import SourceError
-from .columnar import one_schema
-from .formats import checksums_of, metadata_of
+from .columnar import has_checksums, one_schema
+from .formats import metadata_of
 from .paths import Partitions, folders_of
 
 __all__ = [
@@ -130,7 +130,7 @@ def parquet_select(files: Sequence[str], schema: pa.Schema, pattern: str | None)
         pattern: the pattern that found the files; None if the user named the files.
     """
     changed = changed_columns(schema)
-    folders = None if any(map(checksums_of, files)) else partitions(files, pattern)
+    folders = None if any(map(has_checksums, files)) else partitions(files, pattern)
     if folders is None:  # DuckDB does not compare checksums
         return None
     names = ", ".join(map(as_name, folders))

@@ -291,6 +291,16 @@ def test_tables_that_differ(name: str, server: LocalServer, client: redis.Redis)
     assert client.dbsize() == 3
 
 
+def test_later_tables_may_have_narrower_types() -> None:
+    first = pa.table({"id": pa.array([300], pa.int64()), "name": ["x"]})
+    names = pa.array(["y"]).dictionary_encode()
+    later = pa.table({"name": names, "id": pa.array([2], pa.uint8())})
+    wanted = dumped([{"id": 300, "name": "x"}, {"id": 2, "name": "y"}], "SET {id} {name}")
+    assert dumped([first, later], "SET {id} {name}") == wanted
+    with pytest.raises(SourceError, match="column 'id' is uint8 in the first table and int64 in"):
+        dumped([later.select(["id"]), first.select(["id"])], "SET {id} x")
+
+
 def test_tables_with_nested_nulls() -> None:
     """pyarrow's cast of a slice would damage them, even to the same type."""
     kinds = {
