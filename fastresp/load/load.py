@@ -59,7 +59,7 @@ class Feature:
     """Observes, delays or stops a load. Each hook does nothing by default.
 
     Hooks that return ``Steps`` are cores, and may wait. An exception in a hook ends the load.
-    ``finishing()`` and ``ended()`` are called in reverse order of the features.
+    ``finishing()``, ``finished()`` and ``ended()`` are called in reverse order of the features.
 
     Attributes:
         every_s: minimum seconds between calls of ``look()``; by default, ``look()`` is never
@@ -103,6 +103,10 @@ class Feature:
         """
         yield from ()
 
+    def finished(self, load: Load) -> Steps[None]:
+        """Store that the load has finished, after ``finishing()`` of all features."""
+        yield from ()
+
     def counted(self, report: Report) -> Report:
         """Return the live report, or a copy with the counts of the feature's own work added."""
         return report
@@ -121,7 +125,7 @@ class Load:
     Args:
         chunks: the source; closed at the end.
         choose: returns the transport.
-        features: their hooks are called in this order, except ``finishing()`` and ``ended()``.
+        features: their hooks are called in this order, except those at the end; see ``Feature``.
 
     Attributes:
         transport: the transport; None before it is chosen.
@@ -224,6 +228,8 @@ class Load:
                     yield from self._locate()
                     for feature in reversed(self._features):
                         yield from feature.finishing(self)
+                    for feature in reversed(self._features):
+                        yield from feature.finished(self)
                 except BaseException as error:
                     yield from transport.ending_after(
                         error, self.chunks.unsent, self._resend_rest, partial(self._locate, error)

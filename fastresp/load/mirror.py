@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import marshal
+import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
@@ -55,6 +56,8 @@ PAGE_KEYS = 1000
 SIZE_BYTES = 8
 # A temporary file is in memory up to this size, then on disk.
 SPOOLED_BYTES = 8 << 20
+# Seconds between calls of the load's idle() during the deletion.
+SLICE_S = 0.5
 # Maximum number of fields that one HDEL deletes.
 HDEL_FIELDS = 1000
 
@@ -178,8 +181,9 @@ class ExistingKeys:
             if is_stale or unnamed:
                 yield key, unnamed
 
-    def delete(self) -> None:
-        """Delete what ``compare()`` has found."""
+    def deletions(self) -> Generator[bool, None, None]:
+        """Delete what ``compare()`` has found; yield True about every SLICE_S."""
+        until = time.monotonic() + SLICE_S
         sent: deque[tuple[bytes, bytes]] = deque()
 
         def commands() -> Iterator[tuple[bytes, ...]]:
@@ -203,6 +207,9 @@ class ExistingKeys:
                     self.deleted += reply
                 else:
                     self.deleted_fields += reply
+                if time.monotonic() > until:
+                    yield True
+                    until = time.monotonic() + SLICE_S
 
     def _until_interrupted(self, items: Iterable[T]) -> Iterator[T]:
         for item in items:
@@ -314,8 +321,16 @@ class Mirroring(Feature):
 
     def finishing(self, load: Load) -> Steps[None]:
         self._reason = self._hindrance(load.report)
-        if not self._reason:
-            yield Blocking(self._run, self._existing.interrupt)
+        if self._reason:
+            return
+        yield Blocking(self._check_limit, self._existing.interrupt)
+        self._reason = "the deletion failed or was interrupted"
+        with closing(self._existing.deletions()) as work:
+            more = True
+            while more:
+                yield from load.idle()  # before each part, the checkpoint may check its owner
+                more = yield Blocking(partial(next, work, False), self._existing.interrupt)
+        self._reason = ""
 
     def _hindrance(self, report: Report) -> str:
         """Return why nothing may be deleted; empty if it may."""
@@ -338,22 +353,19 @@ class Mirroring(Feature):
         name = self._named.unclear.decode(errors="backslashreplace")
         return f"it is unknown which keys {name} writes" if name else ""
 
-    def _run(self) -> None:
-        """Delete what is stale.
+    def _check_limit(self) -> None:
+        """Find what is stale.
 
         Raises:
-            SourceError: it is more than the limit, and nothing was deleted.
+            SourceError: it is more than the limit.
         """
         excess = self._existing.compare(self._named).excess(self._mirror)
         if excess is not None:
             self._reason = "too many keys are not in the source"
             advice: tuple[str | Hint, ...] = ()
-            if self._options.checkpoint is not None:  # it is marked as complete
-                advice = "; then start again with ", Hint("checkpoint_clear", True)
+            if self._options.checkpoint is not None:
+                advice = ", and resume with ", Hint("resume", True)
             raise SourceError(Message("nothing was deleted: ", excess, *advice))
-        self._reason = "the deletion failed or was interrupted"
-        self._existing.delete()
-        self._reason = ""
 
     def ended(self, load: Load) -> Steps[None]:
         yield from ()

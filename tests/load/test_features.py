@@ -29,6 +29,7 @@ from fastresp.sources.several_tables import Pushed
 from fastresp.transports.driver import Steps, run
 
 ROWS = [(str(number), "value") for number in range(3)]
+HOOKS = ["begin", "opening", "connected", "sending", "sent", "finishing", "finished"]
 
 
 class Recorder(Feature):
@@ -72,6 +73,10 @@ class Recorder(Feature):
         yield from ()
         self._record("finishing")
 
+    def finished(self, load: Load) -> Steps[None]:
+        yield from ()
+        self._record("finished")
+
     def look(self, load: Load) -> Callable[[], object] | None:
         self._record("look")
         return lambda: self._record("work")
@@ -87,13 +92,13 @@ def test_hooks_are_called_in_order(insert_singly: Insert, server: LocalServer) -
     recorder: Any = Recorder()
     insert_singly(ROWS, "SET {0} {1}", server=server.url, progress=recorder)
     hooks = [name for name in recorder.called if name not in ("look", "work")]
-    assert hooks == ["begin", "opening", "connected", "sending", "sent", "finishing", "ended"]
+    assert hooks == [*HOOKS, "ended"]
     assert {"look", "work"} <= set(recorder.called)
     assert recorder.report.replies == 3
     assert recorder.error is None
 
 
-@pytest.mark.parametrize("hook", ["begin", "opening", "connected", "sending", "sent", "finishing"])
+@pytest.mark.parametrize("hook", HOOKS)
 def test_an_exception_in_a_hook_ends_the_load(
     insert_singly: Insert, server: LocalServer, hook: str
 ) -> None:
@@ -125,12 +130,12 @@ def test_every_feature_is_ended(server: LocalServer, monkeypatch: pytest.MonkeyP
 
 
 class Deleting(Feature):
-    """Deletes the checkpoint at the end of a load, and then waits, as for an index."""
+    """Deletes the finished checkpoint, and then waits."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
 
-    def finishing(self, load: Load) -> Steps[None]:
+    def finished(self, load: Load) -> Steps[None]:
         self._client.delete(*self._client.keys("fastresp:*"))
         yield from load.idle()
 

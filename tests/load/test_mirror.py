@@ -148,20 +148,6 @@ def test_shares_are_exact() -> None:
     assert Mirror("user:*", limit="0.1%").most(9_999) == 9
 
 
-def test_limit_with_a_checkpoint(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
-    """The checkpoint is complete, so resuming deletes nothing: both reports say what to do."""
-    mass_insert(users(*range(10)), WHOLE, server.url)
-    path = tmp_path / "users.csv"
-    path.write_text("id,name\n1,name 1\n")
-    with pytest.raises(fastresp.SourceError, match=r"start again with .*clear=True"):
-        mass_insert(path, WHOLE, server.url, checkpoint="nightly", mirror="user:*")
-    resumed = fastresp.Checkpoint("nightly", resume=True)
-    report = mass_insert(path, WHOLE, server.url, checkpoint=resumed, mirror=ALL)
-    assert (report.deleted, "clear the checkpoint" in str(report)) == (0, True)
-    cleared = fastresp.Checkpoint("nightly", clear=True)
-    assert mass_insert(path, WHOLE, server.url, checkpoint=cleared, mirror=ALL).deleted == 9
-
-
 def test_no_rows(server: LocalServer, client: redis.Redis) -> None:
     client.set("user:1", "stays")
     with pytest.raises(fastresp.SourceError, match="which has no rows with keys"):
@@ -275,43 +261,6 @@ def test_databases(server: LocalServer, client: redis.Redis) -> None:
         mass_insert([(1,)], ["SELECT 1", "SET user:{0} 1"], url, mirror=ALL)
     report = mass_insert([("SELECT", "1"), ("SET", "user:1", "1")], server=url, mirror=ALL)
     assert report.not_mirrored == "it is unknown which keys SELECT writes"
-
-
-def test_resumed(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
-    """A resumed load also keeps the keys of the rows that were loaded before."""
-    mass_insert(users(*range(12_000)), WHOLE, server.url)
-    path = tmp_path / "users.csv"
-    path.write_text("id,name\n" + "".join(f"{n},name {n}\n" for n in range(100, 12_000)))
-    checkpoint = fastresp.Checkpoint("nightly", resume=True)
-
-    class Stop(Exception):
-        pass
-
-    def stop(report: fastresp.Report) -> None:
-        if report.commands > 3_000:
-            raise Stop
-
-    with pytest.raises(Stop):
-        mass_insert(path, WHOLE, server.url, checkpoint=checkpoint, mirror=ALL, progress=stop)
-    assert client.exists("user:1")
-    report = mass_insert(path, WHOLE, server.url, checkpoint=checkpoint, mirror=ALL)
-    assert report.resumed_at > 0
-    assert (report.deleted, report.not_mirrored) == (100, "")
-    assert len(stored(client)) == 11_900
-    report = mass_insert(path, WHOLE, server.url, checkpoint=checkpoint, mirror=ALL)
-    wanted = "the load was complete before; clear the checkpoint to load again"
-    assert report.not_mirrored == wanted
-
-
-def test_resumed_source_that_is_read_once(server: LocalServer, client: redis.Redis) -> None:
-    def load(**more: Any) -> fastresp.Report:
-        checkpoint = fastresp.Checkpoint("once", source_id="tonight", **more)
-        return mass_insert(iter(users(1, 2)), WHOLE, server.url, checkpoint=checkpoint, mirror=ALL)
-
-    client.set("user:3", "old")
-    assert load().deleted == 1
-    with pytest.raises(fastresp.CheckpointError, match="the source can be read only once"):
-        load(resume=True)
 
 
 def test_permissions(server: LocalServer, client: redis.Redis) -> None:

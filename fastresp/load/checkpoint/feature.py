@@ -70,7 +70,7 @@ class CheckpointFeature(Feature):
         self._done = StoredProgress()
         self._renewed = self._recorded = time.monotonic()
         self._row_run = 0  # number of leading rows whose commands are known to have run
-        self._finished = False  # whether finishing() has begun, so that idle() stores nothing
+        self._finished = False  # whether the checkpoint is complete, so that idle() stores nothing
 
     def opening(self, load: Load) -> Steps[Report | None]:
         """Become the owner of the checkpoint, and set the row to resume at.
@@ -199,7 +199,10 @@ class CheckpointFeature(Feature):
         self._row_run = rows
 
     def finishing(self, load: Load) -> Steps[None]:
-        """Mark the checkpoint as complete, if the whole source was loaded.
+        """Check and store that the whole source was loaded.
+
+        Other features may wait or fail afterwards, so the checkpoint is not complete yet: the load
+        can be resumed after its last row, for example to delete what ``mirror`` deletes.
 
         Raises:
             CheckpointError: the source has fewer rows than earlier loads have loaded, or another
@@ -208,9 +211,7 @@ class CheckpointFeature(Feature):
         """
         if self._checkpoint is None:
             return
-        self._finished = True
-        report = load.report
-        if report.stopped or report.in_doubt or report.unsent:
+        if not self._is_whole(load.report):
             yield Blocking(partial(self._checkpoint.renew, self._repeatable_row, self._seen))
             return
         rows = self._chunks.writer.rows
@@ -223,8 +224,26 @@ class CheckpointFeature(Feature):
         if confirmation is not None and self._batched and self._done.resumed:
             # The transactions of an earlier load have set markers before its rows were durable.
             yield Blocking(partial(self._checkpoint.confirm, rows, confirmation))
-        yield Blocking(partial(self._checkpoint.finish, report, rows))
+        # finish() sets several markers, which takes long in a cluster.
+        row = None if self._checkpoint.markers.several else rows
+        yield Blocking(partial(self._checkpoint.renew, row, rows))
         self._row_run = rows
+
+    def finished(self, load: Load) -> Steps[None]:
+        """Mark the checkpoint as complete, if the whole source was loaded.
+
+        Raises:
+            CheckpointError: another loader has taken over.
+        """
+        if self._checkpoint is not None and self._is_whole(load.report):
+            self._finished = True
+            rows = self._chunks.writer.rows
+            yield Blocking(partial(self._checkpoint.finish, load.report, rows))
+
+    @staticmethod
+    def _is_whole(report: Report) -> bool:
+        """Return whether all commands of the source were answered."""
+        return not (report.stopped or report.in_doubt or report.unsent)
 
     def ended(self, load: Load) -> Steps[None]:
         """Release the checkpoint.
