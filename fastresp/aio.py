@@ -14,7 +14,7 @@ from weakref import ref
 
 from .encode.columns.arrow_out import StringBatch
 from .encode.template import TemplateLike, as_template
-from .lists.async_buffer import ListBuffer
+from .lists.buffer import AsyncListBuffer as ListBuffer
 from .load.copying.copy import CopySource, copying
 from .load.copying.options import CopyOptions, Delete
 from .load.loader import BaseLoader, raised_in_block
@@ -27,8 +27,8 @@ from .outcome.report import Report
 from .outcome.tracebacks import public, shorten
 from .replies import fetch_hashes as fetch
 from .replies.fetch_hashes import BATCH_ROWS, Keys
-from .replies.hash_core import KeyFinder
 from .replies.iter_replies import one_command, one_reply, reply_core, replying
+from .replies.key_pattern import KeyFinder
 from .server.options import (
     Checkpoint,
     Durable,

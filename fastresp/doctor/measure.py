@@ -212,6 +212,16 @@ class ScratchKeys:
         return ""
 
 
+@contextmanager
+def _lifted(undisturbed: Undisturbed) -> Iterator[None]:
+    """Deliver signals immediately in the block; delay them again unless the block raises."""
+    holding = undisturbed.holding
+    undisturbed.__exit__()
+    yield
+    if holding:
+        undisturbed.__enter__()
+
+
 def _traffic(
     server: Server,
     facts: Facts,
@@ -230,7 +240,7 @@ def _traffic(
 
     def allowed(what: str, step: Callable[[], T]) -> T | None:
         """Run one measurement; if the server refuses a command, note the error."""
-        with undisturbed.lifted:  # raises a signal that arrived during the last measurement
+        with _lifted(undisturbed):  # raises a signal that arrived during the last measurement
             announce(what)
         try:
             return step()
@@ -249,7 +259,7 @@ def _traffic(
     ) -> float | None:
         return allowed(what, lambda: rate_of(step, count, limit))
 
-    with undisturbed.lifted:
+    with _lifted(undisturbed):
         allowed("round trips", lambda: _round_trips(facts, link, measured))
         allowed("PINGs in flight", lambda: _depths(server, facts, link, measured))
     measured.ready = rate(f"{name} over a bare socket", lambda: link.call(data, 1))

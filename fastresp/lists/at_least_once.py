@@ -70,7 +70,7 @@ class AtLeastOnce(AtMostOnce):
         [reply] = yield from self.calling(rejoin, errors=True)
         self._check_lease(reply)
         if not 0 <= reply <= delivered:
-            self.connection.reject_reply("a script for unacknowledged items", reply)
+            self.connection.core.reject_reply("a script for unacknowledged items", reply)
         self._arrived = reply
         yield from self._acknowledging(0)
 

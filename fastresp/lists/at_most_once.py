@@ -34,7 +34,7 @@ class PoppedItems:
 
     Attributes:
         column: the first items, as an Arrow column, or None.
-        items: a deque of the items after the column.
+        items: the items after the column.
         batch: the items after ``items``, in the list that a reply returned. They are moved to
             ``items`` only if necessary, since moving 1,000 items takes 20 us.
         delivered: number of items that were returned to the caller and are not yet acknowledged.
@@ -236,7 +236,6 @@ class AtMostOnce:
         return "LPOP" if self._fifo else "RPOP"
 
     def reset(self) -> None:
-        """Reset the state for a new connection."""
         self._requests.clear()
         self._last_request = -1, []
         self._exhausted = self._size_known = False
@@ -414,10 +413,9 @@ class AtMostOnce:
     def _check_items(self, items: Any, most: int) -> None:
         """Check that a reply is a list of at most ``most`` bytes objects."""
         connection = self.connection
-        if not isinstance(items, list):
-            connection.reject_reply("a pop", items)
+        connection.expect(list, "a pop", items)
         if len(items) > most:
-            connection.reject_reply(f"a pop of {most:,} items", items)
+            connection.core.reject_reply(f"a pop of {most:,} items", items)
         others = connection.core.reader.others
         if others != self._others:
             # Values other than bytes have arrived since the last check, perhaps in replies to other
@@ -480,7 +478,7 @@ class AtMostOnce:
                 self._send_request(min(batch, n - requested))
                 requested, requests = min(n, requested + batch), requests + 1
             if columns.replies > requests or columns.rows > requested:
-                connection.reject_reply(f"a pop of {requested:,} items", columns.rows)
+                core.reject_reply(f"a pop of {requested:,} items", columns.rows)
             replies = columns.replies
             if replies == requests:
                 return

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from ..outcome.errors import EncodeError, FastrespError, TransportError
 from ..outcome.report import counted
-from ..replies.unresolved import Deadline
 from ..resp.idempotent import may_resend
 from ..server.cluster_view import LOOK_S
 from ..server.forks import on_fork
@@ -18,6 +17,7 @@ from ..server.settings import Server
 from ..transports.base import UNAWAITED
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Pull, Steps
+from ..transports.ledger import MAX_S, Deadline
 from .at_least_once import AtLeastOnce
 from .at_most_once import AtMostOnce, PoppedItems
 from .connection import ListConnection, SlotMoved, SlotOwner
@@ -32,8 +32,7 @@ T = TypeVar("T")
 class Calls:
     """The calls of a ListBuffer as generators, for the blocking and the asyncio form.
 
-    Args:
-        in_event_loop: whether an event loop runs the calls; if so, a cancelled call can't wait.
+    If an event loop runs the calls, a cancelled call can't wait.
 
     Attributes:
         popped: items popped but not yet returned.
@@ -88,7 +87,7 @@ class Calls:
         self._busy = get_ident()
         connection = self.connection
         connection.is_waiting = False
-        deadline = Deadline(self.settings.timeout)
+        deadline = Deadline(self.settings.timeout or MAX_S)
         try:
             while True:
                 try:
@@ -199,9 +198,12 @@ class Calls:
         """
         self.check_idle()
         try:
-            if self._needs_ending():
+            is_open = self.connection.is_open
+            if not is_open:
+                self.popped.delivered = 0  # over a new connection, all items are put back
+            if is_open or self.popped or self.delivery.name:
                 # If no connection can be opened to put items back, the lease will expire.
-                lost = self.delivery.safe and not self.connection.is_open
+                lost = self.delivery.safe and not is_open
                 with suppress(TransportError) if lost else nullcontext():
                     yield from self.call(self.delivery.ending, wait=not lost)
         except BaseException as error:
@@ -211,12 +213,6 @@ class Calls:
             after.add_note(f"fastresp: {error}")
         finally:
             self.connection.close()
-
-    def _needs_ending(self) -> bool:
-        is_open = self.connection.is_open
-        if not is_open:
-            self.popped.delivered = 0  # over a new connection, all items are put back
-        return is_open or bool(self.popped or self.delivery.name)
 
     def _note_kept_items(self, error: BaseException) -> None:
         """Add notes to an exception that say which items could not be put back."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from types import UnionType
-from typing import Any, NoReturn
+from typing import Any
 
 from ..encode.writer import Writer
 from ..outcome.errors import CommandError, ProtocolError, TransportError
@@ -19,7 +18,7 @@ from ..resp.grammar import BULK_BYTES
 from ..server.answers import Answers
 from ..server.settings import Server
 from ..transports.connection import LostConnection
-from ..transports.driver import Blocking, Pull, Steps
+from ..transports.driver import Pull, Steps, sleeping
 from ..transports.ledger import MAX_S
 from ..transports.socket import connecting
 from .settings import Arguments, Settings
@@ -108,21 +107,26 @@ class ListConnection:
         closed: called each time after the connection is closed.
 
     Attributes:
-        is_open: whether a connection is open.
         in_cluster: whether the server is a node of a cluster.
         max_bytes: the maximum size of a reply.
+        max_bulk_bytes: the largest argument that the server accepts, in bytes.
         is_waiting: whether the current call waits for replies or for the source, or pauses. If so,
             after an exception, later replies can still be matched with their requests.
     """
 
     def __init__(self, settings: Settings, closed: Callable[[], object]) -> None:
         self.max_bytes = BULK_BYTES + settings.batch * ITEM_BYTES
-        self.is_open = self.is_waiting = self.in_cluster = False
+        self.is_waiting = self.in_cluster = False
+        self.max_bulk_bytes: int | None = None
         self._timeout = settings.timeout
         self._closed = closed
         self._core: ReplyCore | None = None
         self._writer = Writer(chunk_bytes=1 << 16)
         self._replies: deque[Any] = deque()  # received, not yet used
+
+    @property
+    def is_open(self) -> bool:
+        return self._core is not None
 
     @property
     def core(self) -> ReplyCore:
@@ -159,11 +163,6 @@ class ListConnection:
             return None
         return [each.command for each in window.unanswered() if each.tries]
 
-    @property
-    def max_bulk_bytes(self) -> int | None:
-        """The largest argument that the server accepts, in bytes."""
-        return self._writer.max_bulk_bytes
-
     def attach(self, connection: Any, answers: Answers, server: Server) -> None:
         """Use a connected redis-py connection to a server."""
         core = ReplyCore(
@@ -172,11 +171,10 @@ class ListConnection:
         core.window = NodeWindow()
         core.attach(connection)
         self._writer = Writer(chunk_bytes=1 << 16)
-        self._writer.max_bulk_bytes = answers.max_bulk_bytes
+        self._writer.max_bulk_bytes = self.max_bulk_bytes = answers.max_bulk_bytes
         self._replies.clear()
         self.in_cluster = answers.topology is not None
         self._core = core
-        self.is_open = True
 
     def close(self) -> None:
         """Close the connection, if it is open; replies in flight are lost."""
@@ -189,7 +187,6 @@ class ListConnection:
     def leave(self) -> None:
         """Forget the connection without closing it."""
         self._core = None
-        self.is_open = False
 
     def add(self, chunks: Iterable[Chunk]) -> None:
         """Queue complete commands; ``until()`` sends them."""
@@ -230,11 +227,9 @@ class ListConnection:
         return answer
 
     def pausing(self, seconds: float) -> Steps[None]:
-        """Wait for this many seconds; 0 does not wait."""
-        if seconds:
-            self.is_waiting = True
-            yield Blocking(partial(time.sleep, seconds))
-            self.is_waiting = False
+        self.is_waiting = True
+        yield from sleeping(seconds)
+        self.is_waiting = False
 
     def exchanging(self, *commands: Arguments, errors: bool = False) -> Steps[list[Any]]:
         """Send commands, and return their replies.
@@ -291,11 +286,7 @@ class ListConnection:
         moved = self.in_cluster and refusal_of(error.text) is not None
         return SlotMoved(error.text) if moved else error
 
-    def reject_reply(self, question: str, reply: Any) -> NoReturn:
-        """Give up the connection, because a reply has an unexpected type or length."""
-        self.core.reject_reply(question, reply)
-
     def expect(self, kind: type[Any] | UnionType, question: str, reply: Any) -> None:
         """Give up the connection unless a reply has the expected type."""
         if not isinstance(reply, kind):
-            self.reject_reply(question, reply)
+            self.core.reject_reply(question, reply)

@@ -133,7 +133,6 @@ class Settings:
 
     @property
     def name(self) -> bytes:
-        """The key as bytes."""
         return self.key.encode() if isinstance(self.key, str) else self.key
 
     @property
@@ -183,6 +182,5 @@ def recover(settings: Settings, name: str) -> Arguments:
 
 
 def keys_of(settings: Settings, name: str) -> list[bytes]:
-    """Return the KEYS of the scripts."""
     names = (f"processing:{name}", "consumers", f"lease:{name}")
     return [settings.name, *map(settings.key_for, names)]

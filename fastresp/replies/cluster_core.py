@@ -20,10 +20,10 @@ from ..resp.split import arguments
 from ..server.cluster import MAX_NODES, Topology, redirect_of
 from ..server.cluster_view import RECONNECT_TIMEOUT_S, Address, ClusterView, LostData
 from ..transports.connection import LostConnection
-from ..transports.driver import Blocking, Emit, Step, Steps, ignore, sleeping
+from ..transports.driver import Blocking, Emit, Step, Steps, sleeping
 from ..transports.lanes import STALLED_S
 from ..transports.ledger import PAUSE_S
-from ..transports.nodes import close_all_late
+from ..transports.nodes import close_all_late, looking
 from ..transports.sending import Position
 from ..transports.window import WINDOW_BYTES
 from .node_core import NodeCore, RedirectCore, waits_of
@@ -61,7 +61,6 @@ class ClusterCore:
     Args:
         core: a ReplyCore with the settings.
         connections: a connection to each node, or to any node if the slots are unknown.
-        answers: what the server replied about itself and the cluster.
         follows: whether commands are resent.
 
     Attributes:
@@ -252,7 +251,6 @@ class ClusterCore:
         return self.replies()
 
     def replies(self) -> Iterator[Any]:
-        """Yield the next replies, in order."""
         waiting, index = self.waiting, self.next
         try:
             while index in waiting:
@@ -281,7 +279,6 @@ class ClusterCore:
 
     @property
     def _wants_more(self) -> bool:
-        """Whether to make the next chunk."""
         blocked = self._lost or self._stale or self.unresolved.first is not None
         if self.ended or blocked or not self.has_room:
             return False
@@ -419,16 +416,12 @@ class ClusterCore:
 
     def _looking(self) -> Steps[Topology | None]:
         """Query nodes for the topology, and return it; None if no node answers."""
-        # The node that was heard most recently is queried first.
         connected = [node for node in self._all if node.stream is not None and not node.failed]
-        connected.sort(key=lambda node: node.heard, reverse=True)
-        look = partial(self._view.look, [node.server for node in connected], STALLED_S)
         try:
-            topology: Topology = yield Blocking(look, late=ignore)
+            return (yield from looking(self._view, connected, STALLED_S))
         except TransportError as error:
             self._look_failure = str(error.args[0])
             return None
-        return topology
 
     def _checking(self, waits: Mapping[NodeCore, Any]) -> Steps[bool]:
         """Give up silent nodes without slots; return whether the topology was queried."""

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import chain
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 from weakref import ref
 
 from ..encode.columns.arrow_out import TIMES, StringBatch, schema
 from ..encode.columns.arrow_out import stream as arrow_stream
 from ..encode.key_columns import Pattern, as_pattern, binary_columns, check_names, checked_fields
-from ..outcome.errors import SourceError
-from ..outcome.messages import Hint, Message
+from ..encode.template import Template
+from ..outcome.errors import CommandError, DecodeError, EncodeError, ProtocolError, SourceError
+from ..outcome.messages import Hint, Message, shortened, with_advice
 from ..outcome.report import as_html
 from ..outcome.tracebacks import public, shorten
 from ..resp.slots import SLOTS
-from ..server.options import check_timeout
+from ..resp.split import arguments
+from ..server.options import Options, check_timeout
 from ..server.preflight import Requirements
 from ..server.settings import Server, ServerLike
+from ..sources.chunks import Chunks
 from ..sources.source import ArrowHolding, ArrowStreaming
-from ..transports.driver import stream
-from .hash_core import FetchOptions, HashCore, KeyFinder, single
+from ..transports.driver import Emit, Step, open_source, stream
+from .cluster_core import RawCluster
+from .iter_replies import exchange_core
+from .key_pattern import KeyFinder, not_text, shown_key
+from .reply_columns import ReplyColumns
+from .reply_core import ReplyCore
 
 __all__ = ["BATCH_ROWS", "Columns", "Hashes", "fetch_hashes"]
 
@@ -102,6 +109,10 @@ class Columns(ABC):
 Keys: TypeAlias = str | Iterable[Any] | ArrowStreaming | ArrowHolding
 
 BATCH_ROWS = 65_536
+# A batch also ends at this size.
+BATCH_BYTES = 32 << 20
+# Types of rows; a row of several values is refused as a key.
+ROWS = (tuple, list)
 
 
 @public
@@ -205,7 +216,6 @@ def _check_keys(keys: Any) -> None:
 
 
 def _check_slots(slots: range | None, pattern: Pattern | None) -> None:
-    """Check the range of slots to read."""
     if slots is None:
         return
     if not isinstance(slots, range):
@@ -217,6 +227,16 @@ def _check_slots(slots: range | None, pattern: Pattern | None) -> None:
         )
     if pattern is None:
         raise ValueError("slots is only for a pattern such as 'user:*'; omit it, or pass one")
+
+
+class FetchOptions(NamedTuple):
+    server: Server
+    timeout: float | None
+    batch_rows: int
+    max_reply_bytes: int | None
+    slots: range | None
+    # The name of the column with the time of expiry, for the keys of a pattern.
+    ttl: str | None = None
 
 
 class Hashes(Columns):
@@ -258,7 +278,8 @@ class Hashes(Columns):
         keys, options = self._keys, self._options
         names = self.names[: len(self._text)]
         if isinstance(keys, Pattern):
-            finder = KeyFinder(keys, options, text=self._text[0])
+            where, timeout, _, _, slots, ttl = options
+            finder = KeyFinder(keys, where, timeout, slots, ttl, text=self._text[0])
             return HashCore(options, names[1:], self._text[1:], finder), None
         if self._taken and isinstance(keys, Iterator):
             raise SourceError("the keys are an iterator that is used up; pass a list to read again")
@@ -280,3 +301,160 @@ class Hashes(Columns):
             for batch in stack.enter_context(closing(stream(core.fetching(keys)))):
                 self.count(batch, core)
                 yield batch
+
+
+class HashCore(ReplyCore):
+    """A connection that sends HMGET commands and collects the replies as columns.
+
+    Args:
+        text: for each field, whether its values must be UTF-8.
+        finder: finds the keys of a pattern; None if the keys are given.
+    """
+
+    def __init__(
+        self,
+        options: FetchOptions,
+        fields: list[str],
+        text: list[bool],
+        finder: KeyFinder | None = None,
+    ) -> None:
+        super().__init__(
+            options.server, timeout=options.timeout, max_reply_bytes=options.max_reply_bytes
+        )
+        self._fields = fields
+        self._batch_rows = options.batch_rows
+        self.finder = finder
+        self.columns = ReplyColumns(fields, text=text, max_reply_bytes=options.max_reply_bytes)
+        self.sink = self.columns
+
+    @property
+    def received(self) -> int:
+        return super().received if self.cluster is None else self.cluster.received
+
+    def check_error(self, text: str, key: bytes, index: int) -> None:
+        """Raise an error reply, unless a key changed its type after SCAN found the key."""
+        if not (self.finder and text.startswith("WRONGTYPE ")):
+            raise CommandError(f"{text} (key {shown_key(key)})", index=index)
+
+    def not_text(self, command: bytes, column: int) -> DecodeError:
+        key, field = arguments(command)[1], self._fields[column]
+        return not_text(f"field {field!r} of key {shown_key(key)}", key, field)
+
+    def process_replies(self) -> None:
+        columns, sent = self.columns, self.window.sent
+        stream = self.stream
+        assert stream is not None
+        for index, message in columns.errors:
+            text = message.decode(errors="replace")
+            if index < sent:
+                _, command = self.window.command(index)
+                self.check_error(text, arguments(command)[1], index)
+            else:
+                self.last_reply = shortened(text)
+        columns.errors.clear()
+        if columns.invalid is not None:
+            row, column = columns.invalid
+            raise self.not_text(self.window.command(row)[1], column)
+        if columns.replies > sent and stream.lost is None:
+            stream.give_up(ProtocolError("more replies than commands", self.received))
+        self.acknowledge(min(columns.replies, sent))
+
+    def take_batches(self, *, rest: bool = False) -> Iterator[StringBatch]:
+        """Remove and yield full batches of rows; if ``rest`` is True, remove and yield all rows."""
+        columns = self.columns
+        while rest or columns.rows >= self._batch_rows or columns.nbytes >= BATCH_BYTES:
+            batch = columns.take(self._batch_rows)
+            if batch is None:
+                return
+            yield batch if self.finder is None else self.finder.with_keys(batch)
+
+    def replies(self) -> Iterator[Any]:
+        for batch in self.take_batches():
+            yield batch
+            # The time until the caller asks for more does not count towards the timeout.
+            (self.cluster or self).restart_timeout()
+
+    def fetching(self, keys: Any, kind: type[Chunks] = Chunks) -> Generator[Step | Emit, Any, None]:
+        """Connect, send the keys, and yield batches of rows (core)."""
+        template = Template("HMGET {0} " + " ".join(map(_quoted, self._fields)))
+        chunks = kind(keys, template, Options(timeout=self.timeout))
+        failure = None
+        try:
+            yield from open_source(chunks)
+            check_single(chunks.writer)
+            failure = yield from exchange_core(self, chunks, HashCluster)
+            if isinstance(failure, EncodeError):  # replace advice that is useful only for loads
+                failure.args = (with_advice(failure.message, "keys must be str, bytes or numbers"),)
+            if failure is not None:
+                raise failure
+            yield Emit(self.take_batches(rest=True))
+        finally:
+            failure = None  # its traceback refers to this frame, and thus to the data
+            chunks.close()
+
+
+class HashCluster(RawCluster):
+    """Collects the HMGET replies of all nodes as columns."""
+
+    keeps_commands = True
+
+    def __init__(self, core: HashCore, *others: Any, follows: bool) -> None:
+        self._core = core
+        super().__init__(core, *others, follows=follows)
+
+    def check_error(self, error: CommandError) -> None:
+        assert error.arguments is not None
+        assert error.index is not None
+        self._core.check_error(error.text, error.arguments[1], error.index)
+
+    def results(self) -> Iterator[Any]:
+        core, columns = self._core, self._core.columns
+        replies = self.raw_replies()
+        first = self.next - len(replies)
+        try:
+            columns.feed(b"".join(replies))
+        except ProtocolError:
+            # The number of parsed replies is the source index of the invalid reply.
+            node, _ = self.sender(columns.replies)
+            self._lose(node)
+            node.reject_reply("HMGET", replies[columns.replies - first])
+        columns.errors.clear()  # raw_replies() has checked the errors
+        if columns.invalid is not None:
+            row, column = columns.invalid
+            raise core.not_text(self.sender(row)[1], column)
+        yield from core.replies()
+
+
+def check_single(writer: Any) -> None:
+    """Refuse keys of several columns."""
+    columns: Sequence[str] = getattr(writer, "names", ())
+    if len(columns) > 1:
+        raise SourceError(
+            f"keys must be one column, not {len(columns)} ({', '.join(columns)}); pass one of "
+            f"them, such as keys[{columns[0]!r}]"
+        )
+
+
+def single(keys: Any) -> Any:
+    """Return an iterable of the keys; it raises a TypeError at a row of several values.
+
+    Arrow data is returned unchanged.
+    """
+    if hasattr(keys, "__arrow_c_stream__") or hasattr(keys, "__arrow_c_array__"):
+        return keys
+    # For a list, check the set of its items' types: 20 ns per key; checking each key costs 116 ns.
+    if isinstance(keys, list) and not any(issubclass(kind, ROWS) for kind in set(map(type, keys))):
+        return keys
+    return map(_one, keys)
+
+
+def _one(key: Any) -> Any:
+    if isinstance(key, ROWS) and len(key) != 1:
+        raise TypeError(f"a key must be one value, not {len(key)}: {key!r}")
+    return key
+
+
+def _quoted(text: str) -> str:
+    """Return the name of a field as a quoted, literal argument of a template."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + escaped.replace("{", "{{").replace("}", "}}") + '"'

@@ -125,7 +125,6 @@ def execute(
 
 
 def one_command(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """Return a source with one command."""
     if not arguments or not isinstance(arguments[0], str | bytes):
         raise TypeError(
             "execute() runs one command; pass its arguments, as in execute('GET', 'key'), or use "

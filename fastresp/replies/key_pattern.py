@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
-from ..encode.columns.arrow_out import StringColumn, TimeColumn, time_column
+from ..encode.columns.arrow_out import (
+    Column,
+    StringBatch,
+    StringColumn,
+    TimeColumn,
+    time_column,
+)
 from ..encode.key_columns import VALUE_COLUMNS, Pattern
 from ..outcome.errors import CommandError, DecodeError, SourceError, TransportError
 from ..outcome.messages import Hint, Message
@@ -16,17 +23,16 @@ from ..server.preflight import Requirements
 from ..server.reply_parser import unexpected
 from ..server.settings import Server, ServerLike, as_server
 from .iter_replies import iter_replies
+from .large_keys import FIRST_ENTRIES
 from .reply_columns import string_column
 from .scan import Scan
 
 __all__ = [
-    "FIRST_ENTRIES", "KINDS", "Expiries", "KeyType", "SkippedKeys", "as_reading", "check_changed",
+    "KINDS", "Expiries", "KeyFinder", "KeyType", "SkippedKeys", "as_reading", "check_changed",
     "check_found", "column_of", "expiry_command", "hashes_of", "keys_of", "not_text",
     "replies_by_key", "shown_key", "type_of",
 ]  # fmt: skip
 
-# The number of entries in the first request for a set, sorted set, list or stream.
-FIRST_ENTRIES = 256
 PEXPIRETIME = "PEXPIRETIME {0}"
 # For servers without PEXPIRETIME (Redis 6.2): TTL and clock of the node that has the key.
 BY_CLOCK = (
@@ -164,7 +170,6 @@ class SkippedKeys:
     """The keys of a pattern that are not hashes.
 
     Attributes:
-        count: the number of keys that are not hashes.
         first: the first key that is not a hash, and its type; None if there is no such key.
         deleted: the number of keys that were deleted after SCAN found them.
     """
@@ -197,12 +202,10 @@ SHOWN_BYTES = 40
 def column_of(
     values: list[Any], keys: list[bytes], name: str, *, text: bool, pattern: Pattern | None = None
 ) -> StringColumn:
-    """Return values as a column.
+    """Return values, each bytes or None, as a column.
 
     Args:
-        values: the values, each bytes or None.
         keys: the key of each value, for errors.
-        name: the name of the column.
         text: whether the values must be UTF-8.
         pattern: for a column of keys, the pattern that names the part of each key to return.
     """
@@ -252,9 +255,6 @@ class Expiries:
 
     A key's expiry time is read before its value. So a key that expires between the two reads has no
     value; in the reverse order, it would have a value and no time, as if it never expired.
-
-    Args:
-        server, timeout: as for ``unload()``.
     """
 
     def __init__(self, server: Server, timeout: float | None) -> None:
@@ -283,3 +283,70 @@ class Expiries:
     def column(self, rows: int) -> TimeColumn:
         """Return the expiry times of the next ``rows`` keys as a column, and forget these times."""
         return time_column([self.take() for _ in range(rows)])
+
+
+class KeyFinder:
+    """Finds the keys of a pattern, and makes the columns of keys and of expiry times.
+
+    Attributes:
+        kept: the found keys whose rows are not returned yet.
+    """
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        server: Server,
+        timeout: float | None,
+        slots: range | None,
+        ttl: str | None,
+        *,
+        text: bool,
+    ) -> None:
+        self.kept: list[bytes] = []
+        self._pattern = pattern
+        self._text = text
+        self._server = server
+        self._scan = Scan(server, timeout, pattern.glob, "hash", slots)
+        self._ttl = ttl
+        self._expiries = Expiries(server, timeout)
+
+    def pages(self) -> Generator[list[bytes], None, None]:
+        """Yield the keys in pages; the next page is always requested in advance."""
+        with ExitStack() as stack:
+            pages: Iterator[list[bytes]] = stack.enter_context(closing(self._found()))
+            if self._ttl is not None:
+                keys = self._expiries.keys(chain.from_iterable(pages))
+                pages = ([key] for key in stack.enter_context(closing(keys)))
+            for page in pages:
+                self.kept += page
+                yield page
+
+    def _found(self) -> Generator[list[bytes], None, None]:
+        pattern = self._pattern
+        if pattern.single:
+            yield [pattern.glob.encode()]
+            return
+        with closing(self._scan.pages()) as found:
+            for page in found:
+                for key in page:
+                    if len(key) < pattern.head + pattern.tail:
+                        raise TransportError(
+                            f"can't read from the server at {self._server}: SCAN returned "
+                            f"{shown_key(key)}, which does not match the pattern"
+                        )
+                yield page
+
+    def disconnect(self) -> None:
+        self._scan.disconnect()
+
+    def with_keys(self, batch: StringBatch) -> StringBatch:
+        """Return the batch with a first column of keys, and if wanted, a last column of times."""
+        keys, self.kept = self.kept[: len(batch)], self.kept[len(batch) :]
+        pattern = self._pattern
+        column = column_of(keys, keys, pattern.column, text=self._text, pattern=pattern)
+        names = [pattern.column, *batch.names]
+        columns: list[Column] = [column, *batch.columns]
+        if self._ttl is not None:
+            names.append(self._ttl)
+            columns.append(self._expiries.column(len(batch)))
+        return StringBatch(names, columns)

@@ -24,8 +24,10 @@ from ..server.settings import Server
 from ..transports.ledger import MAX_S
 from .unresolved import refusal_of
 
-__all__ = ["LargeKeyReader", "entries_of", "next_count"]
+__all__ = ["FIRST_ENTRIES", "LargeKeyReader", "entries_of", "next_count"]
 
+# The number of entries in the first request for a set, sorted set, list or stream.
+FIRST_ENTRIES = 256
 # Each further request is for about MORE_BYTES bytes, and at most MAX_ENTRIES entries.
 MAX_ENTRIES = 10_000
 MORE_BYTES = 1 << 20
@@ -71,19 +73,43 @@ class LargeKeyReader:
         for _, connection in opened:
             connection.disconnect()
 
-    def rest_of_set(self, key: bytes, cursor: bytes, entries: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield all entries of a set or sorted set, in parts.
+    def parts(self, key: bytes, reply: Any) -> Iterator[list[Any]]:
+        """Yield the entries of a key in parts; ``reply`` is the reply to the first request."""
+        count = FIRST_ENTRIES
+        if self._command is None:
+            # The reply is None if the key was deleted after SCAN found it.
+            yield [] if reply is None else [reply]
+        elif self._command == "LRANGE":
+            start = 0
+            yield reply
+            while len(reply) >= count:
+                start, count = start + len(reply), next_count(len(reply), _size(reply))
+                reply, _ = self._more(key, start, start + count - 1)
+                yield reply
+        elif self._command == "XRANGE":
+            entries = entries_of(reply)
+            yield entries
+            while len(entries) >= count:
+                size = sum(len(each[0]) + _size(each[1]) for each in entries)
+                count = next_count(len(entries), size)
+                reply, _ = self._more(key, b"(" + entries[-1][0], "+", "COUNT", count)
+                entries = entries_of(reply)
+                yield entries
+        else:
+            cursor, entries = reply
+            yield from self._parts_of_set(key, cursor, entries)
+
+    def _parts_of_set(
+        self, key: bytes, cursor: bytes, entries: list[bytes]
+    ) -> Iterator[list[bytes]]:
+        """Yield all entries of a set or sorted set, in parts, after the first reply to SSCAN.
 
         If the key moves to a different node while it is read, or the node is lost, entries may be
         yielded twice: a cursor is valid on one node only, so the key is read again from the start.
-
-        Args:
-            key: the key of the set.
-            cursor, entries: the first reply to SSCAN or ZSCAN.
         """
         at: bytes | None = cursor
         over: Any = None
-        if self._view.topology is None:
+        if self._view.topology is None or cursor == b"0":
             yield entries
         else:
             at = None  # the node that sent these entries is unknown
@@ -95,25 +121,6 @@ class LargeKeyReader:
                 at = None
                 continue
             at, over, entries = after, now, more
-            yield entries
-
-    def rest_of_list(self, key: bytes, items: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield the rest of a list in parts; ``items`` is the first part, which was read before."""
-        start, count = 0, 0
-        while items and len(items) >= count:
-            start, count = start + len(items), next_count(len(items), _size(items))
-            items, _ = self._more(key, start, start + count - 1)
-            yield items
-
-    def rest_of_stream(
-        self, key: bytes, entries: list[tuple[bytes, list[bytes]]]
-    ) -> Iterator[list[tuple[bytes, list[bytes]]]]:
-        """Yield the rest of a stream in parts; ``entries`` is the first part, already read."""
-        count = 0
-        while entries and len(entries) >= count:
-            count = next_count(len(entries), sum(len(each[0]) + _size(each[1]) for each in entries))
-            reply, _ = self._more(key, b"(" + entries[-1][0], "+", "COUNT", count)
-            entries = entries_of(reply)
             yield entries
 
     def _more(self, key: bytes, *arguments: Any) -> tuple[Any, Any]:
@@ -202,7 +209,6 @@ class LargeKeyReader:
         return self._opened[node]
 
     def close(self) -> None:
-        """Close the connections."""
         for _, connection in self._opened.values():
             connection.disconnect()
 

@@ -90,7 +90,6 @@ def unplaced(data: Any, errors: Iterable[BaseException]) -> list[RowLocation]:
 
 
 def rows_of(errors: Iterable[RowLocation]) -> set[int]:
-    """Return the row indexes of errors."""
     return {each.row for each in errors if each.row is not None}
 
 

@@ -74,7 +74,7 @@ class NodeWindow(Window):
 
     def unanswered(self) -> Iterator[PendingCommand]:
         """Yield the unanswered commands; a command that was never sent has 0 ``tries``."""
-        for held in self._held:
+        for held in self.held:
             sent = held.whole
             first = max(self.acknowledged - held.first_reply, 0)
             for at in range(first, len(held.chunk.ends)):
@@ -86,26 +86,21 @@ class NodeWindow(Window):
 
     def abandon(self) -> None:
         """Count all commands as sent and answered: other connections will resend these commands."""
-        for held in self._held:
+        for held in self.held:
             rest = held.size - held.at
             self.unwritten += rest
             held.written.append(rest)
         self.acknowledge(self.made)
 
-    def add_pending(self, commands: list[PendingCommand]) -> None:
-        """Add commands to resend, and any ASKING before them; no chunk contains these."""
-        requests = [Request(each.command, [each]) for each in commands]
-        self._held.append(Resent(requests, self.last))
-
     @property
     def resent_unsent(self) -> int:
-        """The number of commands from ``add_pending()`` that were not sent over any connection."""
-        chunks = (each for each in self._held if isinstance(each, Resent))
+        """The number of commands to resend that were not sent over any connection."""
+        chunks = (each for each in self.held if isinstance(each, Resent))
         return sum(is_new(command) for each in chunks for command in each.pending[each.whole :])
 
     def before(self, index: int) -> int:
         """Return how many commands of this window come before the command with this index."""
-        for held in self._held:
+        for held in self.held:
             indexes = indexes_of(held, 0, len(held.chunk.ends))
             if indexes[-1] >= index:
                 return held.first_reply + bisect.bisect_left(indexes, index)
@@ -117,11 +112,6 @@ class NodeCore(ReplyCore):
 
     Received replies that wait for earlier replies of other nodes count as in flight. If many
     replies wait, no more commands are sent; if large replies wait, no more replies are read.
-
-    Args:
-        cluster: the ClusterCore that this node belongs to.
-        server: this node.
-        settings: the other arguments of ReplyCore.
 
     Attributes:
         address: the node's address in the cluster's topology; None if unknown.
@@ -294,14 +284,14 @@ class NodeCore(ReplyCore):
     def _store_with_errors(self, first: int, indexes: Sequence[int], replies: list[Any]) -> None:
         for number, (index, reply) in enumerate(zip(indexes, replies, strict=True), first):
             if type(reply) is CommandError:
-                rows, command = self.window.command(number)
-                refused = PendingCommand(rows.start, index, command, 0)
+                row, command = self.window.command(number)
+                refused = PendingCommand(row, index, command, 0)
                 if self._cluster.redirect(self, refused, reply.text):
                     continue
                 reply = self._located(number, reply)
             elif (waiting := self._cluster.unresolved.first) is not None and index > waiting:
-                rows, command = self.window.command(number)
-                self._cluster.unresolved.note_run(PendingCommand(rows.start, index, command, 1))
+                row, command = self.window.command(number)
+                self._cluster.unresolved.note_run(PendingCommand(row, index, command, 1))
             self._cluster.waiting[index] = reply
 
     def release(self, index: int) -> None:
@@ -358,7 +348,8 @@ class RedirectCore(NodeCore):
         if queue:
             if self.finished:
                 self.restart_timeout()
-            self.window.add_pending(queue)
+            requests = [Request(each.command, [each]) for each in queue]
+            self.window.add_own(Resent(requests, self.window.last))
 
     def _store(self, first: int, replies: list[Any], size: int) -> None:
         last, chunks = -1, []

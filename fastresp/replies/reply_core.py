@@ -5,26 +5,28 @@ The source index of a command is its index among all commands of the source.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Generator, Iterator
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ..encode.row_key import RowKeys
 from ..outcome.errors import CommandError, DecodeError, ProtocolError
 from ..outcome.messages import shortened, shown_reply
 from ..resp.read import ReplyReader
+from ..resp.slots import size_queries
 from ..resp.split import arguments
 from ..transports.connection import Connection, LostConnection
 from ..transports.driver import ChunkSender, Emit, Step, Steps, next_chunk
 from ..transports.filters import ScriptFilter
 from ..transports.window import Window
-from .reply_sizes import ReplySizes
 
 if TYPE_CHECKING:
+    from ..encode.script import ForgottenScripts
     from ..outcome.report import Report
     from ..server.settings import Server
     from ..sources.chunks import Chunks
-    from ..transports.resend import Resending
-    from ..transports.stream import Stream
+    from ..transports.stream import ReplySink, Stream
 
 __all__ = ["ReplyCore", "add_next", "source_index", "undecodable"]
 
@@ -39,16 +41,21 @@ MORE_IN_FLIGHT = 15
 # The maximum number of commands in flight, since large replies may follow small replies. It allows
 # a million commands per second at a round trip of 1 ms.
 MAX_IN_FLIGHT = 1024
+# The number of commands in one batch of queries; the first batch is small, since the server may
+# refuse queries.
+FIRST_COMMANDS = 64
+MAX_COMMANDS = 8192
+# The maximum number of commands in flight if the sizes of their replies are unknown.
+UNKNOWN_IN_FLIGHT = 16
 
 
 class ReplyCore(Connection):
     """A connection that yields replies as Python objects, and reads only as fast as they are used.
 
     Args:
-        server, timeout: as for Connection.
         decode: the encoding of replies, or None for bytes.
         on_error: ``"raise"`` to raise error replies, ``"collect"`` to yield them.
-        resending: the policy for resending refused commands, such as commands of scripts.
+        resending: resends commands whose script the server has forgotten; None without scripts.
         max_reply_bytes: a larger reply closes the connection; None for 512 MiB.
         keys: finds the keys of rows, for errors.
 
@@ -70,7 +77,7 @@ class ReplyCore(Connection):
         decode: str | None = None,
         on_error: str = "raise",
         timeout: float | None,
-        resending: Resending | None = None,
+        resending: ForgottenScripts | None = None,
         max_reply_bytes: int | None = None,
         keys: RowKeys | None = None,
     ) -> None:
@@ -119,11 +126,7 @@ class ReplyCore(Connection):
                 self._sizes.restart()
 
     def ask_for_sizes(self) -> None:
-        """Query the sizes of replies before sending commands.
-
-        This is for a server that evicts keys: unread replies count towards ``maxmemory``, so large
-        replies could make the server evict keys.
-        """
+        """Query the sizes of replies before sending commands; see ReplySizes."""
         self._sizes = ReplySizes(self.reply_bytes)
 
     def process_replies(self) -> None:
@@ -133,6 +136,10 @@ class ReplyCore(Connection):
         return self.window.begun if self._blocked else self.window.acknowledged + self._limit
 
     def pump(self) -> None:
+        """Send and receive without waiting, while the core waits for a source.
+
+        Raises as ``step()`` and ``wait()`` do.
+        """
         self.step()
         if self._answered + self.reader.waiting >= self.window.sent:
             self.restart_timeout()  # all replies have arrived; the caller will take them
@@ -184,7 +191,6 @@ class ReplyCore(Connection):
 
     @property
     def _wants_more(self) -> bool:
-        """Whether to make the next chunk."""
         return not (self.ended or self.window.unsent or self._blocked)
 
     @property
@@ -210,7 +216,6 @@ class ReplyCore(Connection):
         return replies
 
     def replies(self) -> Iterator[Any]:
-        """Yield the received replies."""
         taken, sent = self.window.acknowledged, self.window.sent
         try:
             for reply in self._in_order() if self.resending else self._read():
@@ -279,40 +284,37 @@ class ReplyCore(Connection):
         room = self._sizes.room(self.window.acknowledged)
         return stream.send(self.window, min(self.room(), room)) or asked
 
-    def _take_last_reply(self, reply: Any) -> None:
+    def _take_last_reply(self, reply: Any) -> NoReturn:
         """Give up the connection, since there are more replies than commands.
 
         The extra reply may be an error about a command that arrived only in part.
         """
-        assert self.stream is not None
         if type(reply) is CommandError:
             self.last_reply = shortened(reply.text)
+        assert self.stream is not None
         if self.stream.lost is None:
-            message = f"more replies than commands: {shown_reply(reply)}"
-            self.stream.give_up(ProtocolError(message, self.received))
+            self._give_up(f"more replies than commands: {shown_reply(reply)}")
         raise LostConnection
 
     def reject_reply(self, question: str, reply: Any) -> NoReturn:
         """Give up the connection, since a reply has an unexpected form."""
+        self._give_up(f"unexpected reply to {question}: {shown_reply(reply)}")
+
+    def _give_up(self, fault: str) -> NoReturn:
         assert self.stream is not None
-        message = f"unexpected reply to {question}: {shown_reply(reply)}"
-        self.stream.give_up(ProtocolError(message, self.received))
+        self.stream.give_up(ProtocolError(fault, self.received))
         raise LostConnection
 
     def _located(self, index: int, error: CommandError) -> CommandError:
-        rows, command = self.window.command(index)
+        row, command = self.window.command(index)
         held, at = self.window.locate(index)
-        place = held.source_index(at)
         args = arguments(command)
         key = held.row_key(at, args, self.keys)
-        return CommandError(error.text, index=place, row=rows.start, arguments=args, row_key=key)
+        place = held.source_index(at)
+        return CommandError(error.text, index=place, row=row, arguments=args, row_key=key)
 
     def acknowledge(self, taken: int) -> None:
-        """Acknowledge replies, and predict the size of the next replies.
-
-        Args:
-            taken: the total number of replies taken so far.
-        """
+        """Acknowledge the ``taken`` first replies, and predict the size of the next replies."""
         count = taken - self.window.acknowledged
         if count:
             size = (self.received - self._counted) / count
@@ -327,13 +329,11 @@ class ReplyCore(Connection):
 
 
 def source_index(window: Window, index: int) -> int:
-    """Return the source index of the command of a reply."""
     held, at = window.locate(index)
     return held.source_index(at)
 
 
 def undecodable(index: int, failure: UnicodeDecodeError) -> DecodeError:
-    """Return the exception for a reply that can't be decoded."""
     return DecodeError(
         f"the reply to command {index:,} is not {failure.encoding}: byte {failure.start:,} is "
         f"0x{failure.object[failure.start]:02x}; omit decode= to get bytes, or pass its encoding"
@@ -383,3 +383,125 @@ def add_next(
         return failure
     finally:
         failure = None  # its traceback refers to this frame, and thus to the data
+
+
+class ReplySizes:
+    """Limits the bytes of replies in flight, by querying reply sizes first.
+
+    Unread replies count towards ``maxmemory``, and a server runs all received commands before it
+    sends the first reply. So large replies could make a server evict keys. While queries are in
+    flight, no commands are in flight, and this object's own reader receives the replies to queries.
+
+    Args:
+        max_bytes: the maximum number of bytes of replies in flight; a command with a larger reply
+            is sent alone.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._window = Window()
+        self._reader = ReplyReader()
+        self._answers: list[Any] = []
+        # For each queried command, the number of queries, below 0 if the size is unknown.
+        self._counts: list[int] = []
+        # For each queried command, the number of bytes that earlier commands write to its keys.
+        self._written: list[int] = []
+        # The index of the first queried command.
+        self._first = 0
+        # The cumulative sizes of the queried commands' replies.
+        self._ends: list[int] = []
+        self._max_commands = FIRST_COMMANDS
+        self._refused = False
+
+    @property
+    def received(self) -> int:
+        """The number of bytes of replies to queries, received over this connection."""
+        return self._reader.offset
+
+    @property
+    def sent_bytes(self) -> int:
+        return self._window.totals()[2]
+
+    @property
+    def asking(self) -> bool:
+        """Whether a query is not answered yet."""
+        return self._window.acknowledged < self._window.made
+
+    def restart(self) -> None:
+        """Forget the queries of a closed connection, so that a new connection can be used."""
+        self._window.acknowledge(self._window.made)
+        self._reader, self._answers = ReplyReader(), []
+        self._ends = []
+
+    def room(self, acknowledged: int) -> int:
+        """Return how many commands may be sent in total once ``acknowledged`` replies arrived."""
+        if self._refused:
+            return acknowledged + UNKNOWN_IN_FLIGHT
+        at, ends = acknowledged - self._first, self._ends
+        if at >= len(ends):
+            return acknowledged
+        before = ends[at - 1] if at else 0
+        return self._first + max(bisect_right(ends, before + self._max_bytes), at + 1)
+
+    def step(self, window: Window, stream: Stream, sink: ReplySink) -> bool:
+        """Send queries if needed, or read replies to queries; return whether bytes were sent."""
+        if self.asking:
+            self._read(stream, sink)
+        elif not self._refused and self._is_next(window):
+            self._ask(window, stream)
+        return self.asking and stream.send(self._window)
+
+    def _is_next(self, window: Window) -> bool:
+        """Return whether the next reply's size must be queried, and no commands are in flight."""
+        answered = window.acknowledged
+        return window.begun <= answered < window.made and answered >= self._first + len(self._ends)
+
+    def _ask(self, window: Window, stream: Stream) -> None:
+        """Create queries about the replies to the next commands."""
+        self._first, self._ends = window.acknowledged, []
+        held, at = window.locate(self._first)
+        count = min(len(held.chunk.ends) - at, self._max_commands)
+        found = size_queries(held.chunk, at, at + count)
+        if found is None:
+            self._refused = True
+            return
+        questions, self._counts, self._written = found
+        if count == 1:  # the command is sent alone, so its reply may have any size
+            self._ends = [0]
+        elif questions is None:
+            self._use([])
+        else:
+            self._window.add(questions)
+            stream.feed(self._reader)
+
+    def _read(self, stream: Stream, sink: ReplySink) -> None:
+        """Read replies to queries; use the replies when all have arrived."""
+        self._answers += self._reader.take()
+        window, count = self._window, len(self._answers)
+        due = window.made - window.acknowledged
+        if count > due:
+            stream.give_up(ProtocolError("more replies than commands", self.received))
+        if count != due:
+            return
+        answers, self._answers = self._answers, []
+        window.acknowledge(window.made)
+        stream.feed(sink)
+        if all(type(each) is CommandError for each in answers):
+            # Without the permission or the command, the server will refuse all such queries.
+            self._refused = any(
+                each.text.startswith("NOPERM") or "unknown" in each.text.lower() for each in answers
+            )
+        self._use(answers)
+
+    def _use(self, answers: list[Any]) -> None:
+        unknown = self._max_bytes // UNKNOWN_IN_FLIGHT
+        # The answer is None if the key does not exist.
+        sizes = iter(
+            [each if type(each) is int else unknown if each is not None else 0 for each in answers]
+        )
+        of_each = (
+            unknown if count < 0 else sum(islice(sizes, count)) + written
+            for count, written in zip(self._counts, self._written, strict=True)
+        )
+        self._ends = [*accumulate(of_each)]
+        self._max_commands = MAX_COMMANDS

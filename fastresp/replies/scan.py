@@ -49,8 +49,6 @@ class NodeScan(NamedTuple):
     """The scan of one server.
 
     Attributes:
-        server: the server.
-        connection: the connection to the server.
         slots: the slots to scan on a cluster node; None if the server is not a cluster.
         wanted: for each slot, whether to return its keys; None to return all keys.
         pages: yields pages of keys, each with the cursor of the next page.
@@ -78,10 +76,8 @@ class Scan:
     node before the scan reached them.
 
     Args:
-        server: the server, or a node of a cluster.
         timeout: seconds to wait for each reply, and for a new owner of a lost node's slots. None
             means no limit for replies, and 30 seconds for a new owner.
-        glob: the pattern.
         kind: the type of the keys, as TYPE names it; None for any type.
         slots: return only keys of these slots; None for all slots.
         tracked: whether ``left()`` will be called.

@@ -27,7 +27,6 @@ from ..outcome.tracebacks import public
 from ..server.settings import Server, ServerLike
 from .fetch_hashes import BATCH_ROWS, Columns, Hashes, fetch_hashes
 from .key_pattern import (
-    FIRST_ENTRIES,
     KINDS,
     Expiries,
     KeyType,
@@ -42,7 +41,7 @@ from .key_pattern import (
     shown_key,
     type_of,
 )
-from .large_keys import LargeKeyReader, entries_of
+from .large_keys import FIRST_ENTRIES, LargeKeyReader
 
 __all__ = ["FIRST_ENTRIES", "Entries", "check_found", "unload"]
 
@@ -337,33 +336,14 @@ def parts_by_key(
     type, has no entries.
     """
     with ExitStack() as stack:
-        rest = LargeKeyReader(server, kind.command, timeout)
-        stack.callback(rest.close)
+        reader = LargeKeyReader(server, kind.command, timeout)
+        stack.callback(reader.close)
         if kind.command is not None:
-            rest.begin()
+            reader.begin()
         replies = replies_by_key(keys, kind.first, server, timeout)
         for key, reply in stack.enter_context(closing(replies)):
             if isinstance(reply, CommandError):
                 check_changed(reply)
                 yield key, iter(())
             else:
-                yield key, _parts(kind, key, reply, rest)
-
-
-def _parts(kind: KeyType, key: bytes, reply: Any, rest: LargeKeyReader) -> Iterator[list[Any]]:
-    """Yield the entries of a key: first the entries in the reply, then the remaining entries."""
-    if kind.command is None:
-        # The reply is None if the key was deleted after SCAN found it.
-        yield [] if reply is None else [reply]
-    elif kind.command == "LRANGE":
-        yield reply
-        if len(reply) >= FIRST_ENTRIES:
-            yield from rest.rest_of_list(key, reply)
-    elif kind.command == "XRANGE":
-        entries = entries_of(reply)
-        yield entries
-        if len(entries) >= FIRST_ENTRIES:
-            yield from rest.rest_of_stream(key, entries)
-    else:
-        cursor, entries = reply
-        yield from [entries] if cursor == b"0" else rest.rest_of_set(key, cursor, entries)
+                yield key, reader.parts(key, reply)

@@ -15,10 +15,10 @@ from ..resp.idempotent import command_keys, only_reads
 from ..resp.slots import Rules
 from ..server.cluster import MAX_NODES, Redirect, Topology
 from ..server.cluster_view import LOOK_S, Address
-from ..transports.ledger import LOADING, MAX_S, PAUSE_S, REFUSED, ranges
+from ..transports.ledger import LOADING, MAX_S, PAUSE_S, REFUSED, Deadline, ranges
 from ..transports.resend import PendingCommand
 
-__all__ = ["HOME", "Deadline", "Refusal", "SlotQueue", "Unresolved", "refusal_of"]
+__all__ = ["HOME", "Refusal", "SlotQueue", "Unresolved", "refusal_of"]
 
 T = TypeVar("T")
 
@@ -73,35 +73,6 @@ def refusal_of(text: str) -> Refusal | None:
     return None
 
 
-class Deadline:
-    """Limits the time without progress.
-
-    Attributes:
-        exceeded: whether there was no progress for ``timeout`` seconds.
-    """
-
-    def __init__(self, timeout: float | None) -> None:
-        self.timeout = timeout or MAX_S
-        self._progress: object = None
-        self._stuck, self._resumed = 0.0, time.monotonic()
-
-    def resume(self) -> None:
-        """Don't count the time since the last check, which was not spent waiting."""
-        self._resumed = time.monotonic()
-
-    def check(self, progress: object) -> bool:
-        """Return whether ``progress`` has changed since the last check."""
-        now = time.monotonic()
-        changed = progress != self._progress
-        self._stuck = 0.0 if changed else self._stuck + now - self._resumed
-        self._progress, self._resumed = progress, now
-        return changed
-
-    @property
-    def exceeded(self) -> bool:
-        return self._stuck > self.timeout
-
-
 class SlotQueue(Generic[T]):
     """Commands of one slot that wait to be resent, by index.
 
@@ -110,7 +81,6 @@ class SlotQueue(Generic[T]):
     the first has run.
 
     Attributes:
-        commands: the commands, by index.
         served: whether all commands may be sent.
     """
 
@@ -197,7 +167,7 @@ class Unresolved(Generic[C]):
         self.nodes: dict[Address, C] = {}
         self.moved = self.pause = False
         self.message = self.lost = ""
-        self.deadline = Deadline(timeout)
+        self.deadline = Deadline(timeout or MAX_S)
         self._rules = rules
         self._connect = connect
         # Commands in flight over separate connections, by slot and index, and the slot of each.
@@ -226,7 +196,6 @@ class Unresolved(Generic[C]):
 
     @property
     def _commands(self) -> Iterable[PendingCommand]:
-        """The waiting commands."""
         return (each for queue in self._waiting.values() for each in queue.commands.values())
 
     @property
@@ -244,14 +213,11 @@ class Unresolved(Generic[C]):
     def redirect(
         self, command: PendingCommand, origin: Address | None, message: str, to: Redirect
     ) -> None:
-        """Resend a redirected command.
+        """Resend a redirected command; ``to`` is the redirection parsed from ``message``.
 
         Args:
-            command: the command.
             origin: the node that redirects the command, which must not get it back; None if any
                 node may get it.
-            message: the error reply.
-            to: the redirection parsed from ``message``.
 
         Raises:
             TransportError: the command was redirected for too long, or was redirected back; or
@@ -304,13 +270,7 @@ class Unresolved(Generic[C]):
         return self.nodes[address]
 
     def defer(self, command: PendingCommand, message: str, slot: int | None = None) -> None:
-        """Let a command wait until it is resent.
-
-        Args:
-            command: the command.
-            message: why the command was not answered.
-            slot: the command's slot; None to find it.
-        """
+        """Let a command wait until it is resent; ``message`` says why it was not answered."""
         if slot is None:
             slot = max(self._rules.slot(command.command), -1)
         index = command.place
@@ -420,15 +380,15 @@ class Unresolved(Generic[C]):
     def resend(self, topology: Topology | None) -> None:
         """Send waiting commands to the owners of their slots; commands without an owner wait.
 
-        Args:
-            topology: the cluster's topology; None if the slots are unknown, to send all commands to
-                the server that the user named.
+        If the topology is None, send all commands to the server that the user named.
         """
         for slot, queue in self._waiting.items():
-            address = _owner_of(topology, slot)
-            if address is None:
-                queue.served = False
-                continue
+            address = HOME
+            if topology is not None and slot >= 0:
+                if topology.slots[slot] < 0:
+                    queue.served = False
+                    continue
+                address = topology.nodes[topology.slots[slot]]
             for _, command in queue.take():
                 resent = InFlight(None, self._node(address), time.monotonic(), 0)
                 self._send(command, slot, resent)
@@ -436,14 +396,6 @@ class Unresolved(Generic[C]):
 
     def _drop_empty(self) -> None:
         self._waiting = {slot: queue for slot, queue in self._waiting.items() if queue.commands}
-
-
-def _owner_of(topology: Topology | None, slot: int) -> Address | None:
-    """Return the address to which commands of a slot are sent; None for a slot without an owner."""
-    if topology is None or slot < 0:
-        return HOME
-    node = topology.slots[slot]
-    return None if node < 0 else topology.nodes[node]
 
 
 def _keys_of(command: bytes) -> tuple[bytes, ...]:

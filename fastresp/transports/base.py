@@ -51,12 +51,13 @@ class Transport:
         lanes: the connections; None for redis-cli.
         in_event_loop: whether an event loop runs the transport; if so, nothing can be awaited after
             a cancellation.
+        limited: whether there is a rate limit.
         ledger: the commands to resend; None if this transport never resends commands.
     """
 
     lanes: Lanes | None = None
     ledger: Ledger | None = None
-    in_event_loop = False
+    in_event_loop = limited = False
 
     def __init__(self, server: ServerLike | Server = None) -> None:
         self.server = server if isinstance(server, Server) else Server(server)
@@ -246,11 +247,6 @@ class Transport:
         """Number of accepted commands, sent or not."""
         raise NotImplementedError
 
-    @property
-    def limited(self) -> bool:
-        """Whether there is a rate limit."""
-        return False
-
     def connecting(self) -> Steps[None]:
         """Connect; called by ``opening()``, which adds the report to exceptions."""
         raise NotImplementedError
@@ -268,7 +264,6 @@ class Transport:
         command overtakes an earlier command of the same key.
 
         Args:
-            chunks: the ready chunks.
             idle: called after each attempt.
             end: whether to continue until every command is answered.
         """

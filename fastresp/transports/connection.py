@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..outcome.errors import ProtocolError, TransportError, TransportTimeout
-from ..outcome.messages import Hint, Message
+from ..outcome.messages import Hint, Message, message_of
 from ..outcome.report import Report
 from ..server.forks import Inherited
-from .failures import LIKELY_CAUSES, NotMarked, NotRun, Refused, idle_cause, with_second_look
+from .resend import NotMarked, NotRun, Refused
 from .sending import PORTION_S
 from .stream import ReplySink, Stream, Wait
 from .window import Window
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..server.options import Rate
     from ..server.settings import Server
 
-__all__ = ["LostConnection", "Connection"]
+__all__ = ["LIKELY_CAUSES", "Connection", "LostConnection", "idle_cause", "with_second_look"]
 
 # Interval between reads while there are bytes to send: waking for each small write of the server
 # would cost more than everything else. A unix socket buffers 7 ms of replies.
@@ -39,6 +39,17 @@ LAST_READS = 64
 TICK_S = 0.2
 # After this many seconds without a byte sent or received, a connection counts as silent.
 SILENT_S = 0.2
+# The server's 'timeout' setting is in whole seconds.
+MIN_IDLE_S = 1.0
+# Likely causes if the server closed a connection without an error reply.
+LIKELY_CAUSES = (
+    "the server was stopped or killed, or the connection was ended by CLIENT KILL or an output or "
+    "query buffer limit"
+)
+
+
+class LostConnection(Exception):
+    """The connection is lost; ``Connection.loss()`` returns the exception for users."""
 
 
 class Connection:
@@ -54,7 +65,6 @@ class Connection:
         server: the server, for messages.
         timeout: maximum seconds without progress; None for no limit.
         rate: the rate limit, for all connections together; None for no limit.
-        window: limits the commands in flight.
     """
 
     # Receives the bytes of replies; set by subclasses.
@@ -113,19 +123,6 @@ class Connection:
         """Restart the timeout, for example after waiting for the source."""
         self.since = self.heard = time.monotonic()
 
-    def pump(self) -> None:
-        """Send and receive without waiting, while the core waits for a source.
-
-        Raises:
-            LostConnection: the connection is lost; ``loss()`` returns the exception for users.
-            TransportTimeout: no progress for ``timeout`` seconds.
-        """
-        self.step()
-        if self.finished:
-            self.restart_timeout()
-        else:
-            self.wait()  # checks the deadline
-
     def stop(self) -> None:
         """Stop sending, except for the rest of a partially sent command."""
         self.end = self.window.begun
@@ -148,7 +145,6 @@ class Connection:
         return self.window.unsent_bytes <= ahead and self.window.has_room
 
     def add(self, chunk: Chunk) -> None:
-        """Add a chunk to be sent."""
         self.window.add(chunk)
 
     @property
@@ -300,5 +296,23 @@ class Connection:
         return TransportError(with_second_look(message, self.server, self.timeout), report)
 
 
-class LostConnection(Exception):
-    """The connection is lost; ``loss()`` returns the exception for users."""
+def idle_cause(seconds: float) -> str:
+    """Return text about the server's idle timeout, after a loss without traffic for ``seconds``.
+
+    Return "" if there was traffic in the last second before the loss.
+    """
+    if seconds < MIN_IDLE_S:
+        return ""
+    return (
+        f"; or the server closed it after a pause of {seconds:,.0f} s: its 'timeout' setting "
+        "limits how long a connection may be idle (CONFIG GET timeout; 0 means no limit)"
+    )
+
+
+def with_second_look(message: str, server: Server, timeout: float | None) -> str:
+    """Try a new connection, and append the result to the message. May take seconds."""
+    try:
+        server.ask(timeout)
+    except TransportError as error:
+        return Message(message, "\na new connection failed: ", message_of(error))
+    return f"{message}\na new connection works"

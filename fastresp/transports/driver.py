@@ -124,7 +124,6 @@ def stream(
     Closing this generator closes the core.
 
     Args:
-        steps: the core.
         around: a context manager; it is entered whenever the core runs, and left at each wait.
         waiting: called before each wait for connections; such a wait is short. If ``waiting``
             raises, the exception is raised in the core.
@@ -173,7 +172,6 @@ def wrap(
     other exception. Callers of this generator must not use ``yield from`` either.
 
     Args:
-        steps: the steps; closed at the end.
         ending: called at the end with the exception and the result of the steps; returns additional
             steps.
         waiting: called with each step; yields the step, and returns the driver's answer.
@@ -202,7 +200,6 @@ def wrap(
 
 
 def nothing() -> Steps[None]:
-    """Do nothing."""
     yield from ()
 
 
@@ -217,17 +214,13 @@ def ignore(_: Future[Any]) -> None:
 
 
 def open_source(source: Source) -> Steps[None]:
-    """Open a source of chunks."""
     yield Pull(source.open, source.blocks)
 
 
-def next_chunk(source: Source, transport: ChunkSender | None = None) -> Steps[Chunk | None]:
+def next_chunk(source: Source, transport: ChunkSender | None) -> Steps[Chunk | None]:
     """Return the next chunk of a source; None at the end of the source.
 
-    Args:
-        source: the source.
-        transport: the connections, which send earlier rows and read replies while an async source
-            pauses.
+    While an async source pauses, the transport sends earlier rows and reads replies.
     """
     meanwhile = None if transport is None else partial(send_gathered, source, transport)
     chunk: Chunk | None = yield Pull(source.next, source.blocks, meanwhile)

@@ -18,9 +18,8 @@ from ..outcome.report import ERRORS_KEPT, EXAMPLE_CHARACTERS, Report
 from ..resp.split import arguments
 from ..server.file_io import check_unused, needed_for, write_all
 from ..server.options import MaxErrors, Rejects
-from .failures import remedy_for
-from .resend import is_script
-from .window import Window
+from .resend import is_script, remedy_for
+from .window import Error, Window
 
 __all__ = ["ErrorPolicy", "error_fields", "reject_line"]
 
@@ -84,9 +83,8 @@ class ErrorPolicy:
     def resume(self, stays: Callable[[dict[str, Any]], bool] | None) -> None:
         """Append to the rejects of the load that is resumed. Call this before the ``with`` block.
 
-        Args:
-            stays: returns whether a reject, which is passed as a dict, stays in the file; None if
-                no load is resumed.
+        ``stays`` returns whether a reject, which is passed as a dict, stays in the file; it is None
+        if no load is resumed.
         """
         self._stays = stays
 
@@ -102,14 +100,11 @@ class ErrorPolicy:
             self._file.close()
             self._file = None
 
-    def take(self, errors: list[tuple[int, bytes, int]], window: Window, report: Report) -> None:
+    def take(self, errors: list[Error], window: Window, report: Report) -> None:
         """Match error replies with their commands, add the errors to the report, write rejects.
 
         Args:
-            errors: the index, text and nested position (see ``Window.failing()``) of each error;
-                processed errors are removed.
-            window: the window of the commands.
-            report: the report of the load.
+            errors: the errors; processed errors are removed.
 
         Raises:
             OSError: the rejects can't be written.
@@ -325,10 +320,6 @@ def _for_json(word: bytes) -> str | dict[str, str]:
 
 def cut_back(path: str | os.PathLike[str], stays: Callable[[dict[str, Any]], bool]) -> None:
     """Remove the rejects that a resumed load will write again, and a partial last line.
-
-    Args:
-        path: the rejects file.
-        stays: returns whether to keep a reject, which is passed as a dict.
 
     Raises:
         OSError: the file can't be replaced.

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..outcome.messages import Hint, Message
 from ..outcome.report import counted
 from ..resp.split import arguments
 from ..resp.transactions import BatchedChunk
 from ..resp.values import pack
-from .failures import TAKEN_OVER, NotMarked, NotRun, Refused, TakenOver, may_pass, remedy_for
 from .ledger import REFUSED
-from .resend import PendingCommand, Request, Resending, Resent
+from .resend import (
+    TAKEN_OVER,
+    NotMarked,
+    NotRun,
+    PendingCommand,
+    Refused,
+    Request,
+    Resent,
+    TakenOver,
+    may_pass,
+    remedy_for,
+)
 from .sending import Position, Sending
 from .window import Counts, Error, Filter, Window
+
+if TYPE_CHECKING:
+    from ..encode.script import ForgottenScripts
 
 __all__ = [
     "Confirmation", "Durability", "FieldSetFilter", "IdempotentFilter", "NudgeFilter",
@@ -36,12 +49,9 @@ class ScriptFilter(Filter):
     """Resends commands whose script the server had forgotten, over the same connection.
 
     Until a command is resent, it counts as unsent. It is sent after all queued commands.
-
-    Args:
-        resending: decides which commands are resent.
     """
 
-    def __init__(self, resending: Resending) -> None:
+    def __init__(self, resending: ForgottenScripts) -> None:
         self._resending = resending
 
     def filter_error(self, window: Window, error: Error) -> Error | None:
@@ -56,11 +66,7 @@ class ScriptFilter(Filter):
     ) -> bool:
         """Return whether a command must be resent; if so, add it to the window's ``pending``.
 
-        Args:
-            window: the window that resends the command.
-            index: the index of the reply.
-            message: the error reply.
-            answered: the window that received the reply; None if it is ``window``.
+        ``answered`` is the window that received the reply; None if it is ``window``.
         """
         if not self._resending.refused(message):
             return False
@@ -87,11 +93,37 @@ class ScriptFilter(Filter):
             window.resend(Resent(requests, window.last), window.pending, places)
 
 
+class EndingFilter(Filter):
+    """Ends a connection at an error reply: this reply and later ones are not acknowledged."""
+
+    # The index of the first reply not to acknowledge. Later errors don't count, since their
+    # commands will be resent.
+    _end: int | None = None
+    # Number of replies received before that, whether or not the commands are confirmed as durable.
+    _received = 0
+
+    def filter_error(self, window: Window, error: Error) -> Error | None:
+        index, message, _ = error
+        if self._end is None:
+            self.fault = self._fault(window, index, message)
+            if self.fault is not None:
+                self._end = index
+        return error if self._end is None or index < self._end else None
+
+    def _fault(self, window: Window, index: int, message: bytes) -> Exception | None:
+        """Return why an error reply ends the connection; None if it doesn't."""
+        raise NotImplementedError
+
+    def may_acknowledge(self, window: Window, received: int) -> int:
+        self._received = received if self._end is None else min(received, self._end)
+        return self._received
+
+
 class Declarations(Resent):
     """HIMPORT PREPARE commands."""
 
 
-class FieldSetFilter(Filter):
+class FieldSetFilter(EndingFilter):
     """Declares field sets before the commands that need them, and waits for the replies.
 
     Field sets belong to a connection, so each new connection declares all of them. If a command
@@ -104,9 +136,7 @@ class FieldSetFilter(Filter):
 
     def __init__(self, field_sets: Sequence[bytes]) -> None:
         self._field_sets = field_sets
-        self._declared = self._received = 0
-        # The index of the first reply not to acknowledge, because the connection is given up.
-        self._end: int | None = None
+        self._declared = 0
 
     def adding(self, window: Window, start: Position | None) -> None:
         missing = self._field_sets[self._declared :]
@@ -122,16 +152,7 @@ class FieldSetFilter(Filter):
                 return held.end_reply
         return None
 
-    def filter_error(self, window: Window, error: Error) -> Error | None:
-        index, message, _ = error
-        if self._end is None:
-            self.fault = self._fault(window, index, message)
-            if self.fault is not None:
-                self._end = index
-        return error if self._end is None or index < self._end else None
-
     def _fault(self, window: Window, index: int, message: bytes) -> Exception | None:
-        """Return why an error reply ends the connection; None if it doesn't."""
         text = message.decode(errors="replace")
         if isinstance(window.locate(index)[0], Declarations):
             if may_pass(message):
@@ -143,10 +164,6 @@ class FieldSetFilter(Filter):
         if message.startswith(NO_FIELD_SET):
             return Refused(f"it forgot what HIMPORT PREPARE declared: {text}")
         return None
-
-    def may_acknowledge(self, window: Window, received: int) -> int:
-        self._received = received
-        return received if self._end is None else min(received, self._end)
 
 
 class Confirmation(NamedTuple):
@@ -185,11 +202,7 @@ def confirmation_of(durability: str | int) -> Confirmation | None:
 
 
 class Durability(Filter):
-    """Delays acknowledgement until the reply to WAIT or WAITAOF confirms the commands.
-
-    Args:
-        confirmation: the command that confirms earlier commands.
-    """
+    """Delays acknowledgement until the reply to WAIT or WAITAOF confirms the commands."""
 
     def __init__(self, confirmation: Confirmation) -> None:
         self._confirmation = confirmation
@@ -289,13 +302,7 @@ class NudgeFilter(Filter):
     _added: tuple[Sending | None, int] = None, 0
 
     def is_due(self, window: Window, received: int, silence: float) -> bool:
-        """Return whether to send a PING.
-
-        Args:
-            window: the window.
-            received: number of replies received.
-            silence: seconds without traffic.
-        """
+        """Return whether to send a PING after ``silence`` seconds without traffic."""
         count, before = self._sent
         if received - before > count:
             count, before = self._sent = 0, received
@@ -329,36 +336,25 @@ class NudgeFilter(Filter):
         return None
 
 
-class IdempotentFilter(Filter):
+class IdempotentFilter(EndingFilter):
     """Ends a checkpointed load of idempotent commands at OOM, READONLY and similar errors.
 
     The checkpoint stays before the row of the refused command, so a resumed load resends the
     refused command and all later ones. Until then, the later ones are in doubt.
     """
 
-    # The index of the first reply not to acknowledge. Later errors don't count, since their
-    # commands will be resent.
-    _end: int | None = None
-
-    def filter_error(self, window: Window, error: Error) -> Error | None:
-        index, message, _ = error
+    def _fault(self, window: Window, index: int, message: bytes) -> Exception | None:
         remedy = remedy_for(message)
-        if remedy and self._end is None:
-            held, at = window.locate(index)
-            row, text = held.row(held.chunk.parts(at)[0]), message.decode(errors="replace")
-            self.fault = NotRun(
-                f"{_where(window)} refused row {row:,}: {text} ({remedy}, then resume the load)"
-            )
-            self._end = index
-        if self._end is None or index < self._end:
-            return error
-        return None
-
-    def may_acknowledge(self, window: Window, received: int) -> int:
-        return received if self._end is None else min(received, self._end)
+        if not remedy:
+            return None
+        held, at = window.locate(index)
+        row, text = held.row(held.chunk.parts(at)[0]), message.decode(errors="replace")
+        return NotRun(
+            f"{_where(window)} refused row {row:,}: {text} ({remedy}, then resume the load)"
+        )
 
 
-class TransactionFilter(Filter):
+class TransactionFilter(EndingFilter):
     """Ends a load with a checkpoint when one of its transactions is refused.
 
     A marker is a key that stores how many rows have run. Each transaction may run only after its
@@ -366,11 +362,6 @@ class TransactionFilter(Filter):
     reply to the predecessor's EXEC. The rest of the transaction need not wait: the server queues
     it. A transaction run by a script is sent immediately: the script checks the marker.
     """
-
-    # The index of the first reply not to acknowledge, because the load can't continue.
-    _end: int | None = None
-    # Number of received replies, whether or not the commands are confirmed to be durable.
-    _received = 0
 
     def gate(self, window: Window) -> int | None:
         unanswered = False  # whether an earlier EXEC has no reply yet
@@ -436,10 +427,6 @@ class TransactionFilter(Filter):
             self.fault, self._end = fault, end
         return True
 
-    def may_acknowledge(self, window: Window, received: int) -> int:
-        self._received = received if self._end is None else min(received, self._end)
-        return self._received
-
     def counts(self, window: Window, counts: Counts) -> Counts:
         """Count only the commands before the refused transaction."""
         if self._end is None:
@@ -487,13 +474,10 @@ class PipelineFilter(Filter):
     """Limits the bytes in flight, for servers that stall above a limit.
 
     A larger command is sent alone.
-
-    Args:
-        most: maximum bytes in flight.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._received = 0
 
     def may_acknowledge(self, window: Window, received: int) -> int:
@@ -508,7 +492,7 @@ class PipelineFilter(Filter):
             if held.first_reply <= first:  # this chunk has the first unanswered command
                 before = first - held.first_reply
                 start = held.chunk.ends[before - 1] if before else 0
-                end = held.first_byte + start + self._most
+                end = held.first_byte + start + self._max_bytes
             fitting = bisect.bisect_right(held.chunk.ends, end - held.first_byte)
             if fitting < len(held.chunk.ends):
                 return max(held.first_reply + fitting, first + 1)

@@ -19,18 +19,18 @@ from .filters import (
     TransactionFilter,
     confirmation_of,
 )
-from .retry import RetryFilter
+from .ledger import RetryFilter
 from .window import Filter, Window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..encode.script import ForgottenScripts
     from ..outcome.report import Report
     from ..server.options import Options
     from ..server.settings import Server
     from .error_policy import ErrorPolicy
     from .ledger import Ledger
-    from .resend import Resending
     from .sending import Pace, Position
 
 __all__ = ["Lane"]
@@ -46,7 +46,7 @@ class LaneOwner(Protocol):
     live_report: Report
     pace: Pace | None
     ledger: Ledger | None
-    resending: Resending | None
+    resending: ForgottenScripts | None
     field_sets: Sequence[bytes] | None
     batched: bool
     resumable: bool
@@ -80,13 +80,6 @@ class ErrorCounts(NamedTuple):
 
 class Lane(Connection):
     """One connection of a load. Counts its replies, and matches errors with commands.
-
-    Args:
-        load: the load.
-        server: the server or node.
-        options: as for Lanes.
-        number: the lane's number.
-        max_bytes: as for Window.
 
     Attributes:
         retry: adds commands to the load's ledger; None if the load has no ledger.
@@ -124,7 +117,7 @@ class Lane(Connection):
         super().__init__(server, timeout=options.timeout, rate=options.rate, window=window)
         self._load = load
         self._scanner = ReplyScanner()
-        self._counts = ErrorCounts()
+        self.counts = ErrorCounts()
         self._skips = options.skips_existing
         self._nudges: NudgeFilter | None = None  # added at the first PING, to cost nothing before
         if confirmation is not None:
@@ -135,16 +128,6 @@ class Lane(Connection):
     def report(self) -> Report:
         """The live report of all connections."""
         return self._load.report
-
-    @property
-    def failed(self) -> int:
-        """Number of commands that were answered with an error."""
-        return self._counts.failed
-
-    @property
-    def existing(self) -> int:
-        """Number of commands for existing keys, with ``Serialize(exists="skip")``."""
-        return self._counts.existing
 
     def stop(self) -> None:
         if self._durability is not None:
@@ -257,12 +240,11 @@ class Lane(Connection):
         if self._durability is not None:
             # The scanner must report this reply. Nothing is sent before the next call.
             scanner.asked = self._durability.awaited
-        if self.failed:
+        if self.counts.failed:
             self._load.judge()
 
     def _count(self) -> None:
-        """Count the failed commands, and the commands for existing keys."""
-        last, failed, existing = self._counts
+        last, failed, existing = self.counts
         window = self.window
         for index, text, nested in self._scanner.errors:
             # Several errors nested in the reply to a command count once.
@@ -275,7 +257,7 @@ class Lane(Connection):
                 else:
                     failed += commands
                 window.note_error(index, existed=existed)
-        self._counts = ErrorCounts(last, failed, existing)
+        self.counts = ErrorCounts(last, failed, existing)
 
     def _take_last_reply(self, count: int) -> None:
         """Give up the connection after receiving ``count`` replies that answer no whole command.

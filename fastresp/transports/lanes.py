@@ -16,18 +16,19 @@ from ..outcome.report import Report
 from ..server.forks import Inherited
 from ..server.options import SNAPSHOT, Options
 from .connection import LostConnection
-from .failures import NotMarked, NotRun
 from .lane import Lane
+from .resend import NotMarked, NotRun
 from .sending import Pace, Position, ResumePoint
 from .window import WINDOW_BYTES
 
 if TYPE_CHECKING:
+    from ..encode.script import ForgottenScripts
     from ..resp.buffer import Chunk
     from ..server.settings import Server
     from .driver import Steps
     from .error_policy import ErrorPolicy
     from .ledger import Key, Ledger
-    from .resend import Resending, ResendUnit
+    from .resend import ResendUnit
 
 __all__ = ["Lanes"]
 
@@ -49,8 +50,6 @@ class Lanes:
     connections whenever no connection can send or receive.
 
     Args:
-        server: the server of all connections.
-        policy: how to handle error replies.
         options: the number of connections (3 MB of memory each), the timeout in seconds, and the
             rate limit for all connections together.
         resending: resends commands after NOSCRIPT; None if the template has no script.
@@ -65,7 +64,7 @@ class Lanes:
         server: Server,
         policy: ErrorPolicy,
         options: Options,
-        resending: Resending | None = None,
+        resending: ForgottenScripts | None = None,
         start: ResumePoint | None = None,
         field_sets: Sequence[bytes] | None = None,
         *,
@@ -156,11 +155,7 @@ class Lanes:
         self.live_report.connections = len(self.connected)
 
     def resend(self, units: Mapping[int, Sequence[tuple[Key, ResendUnit]]]) -> None:
-        """Resend units of the ledger.
-
-        Args:
-            units: for each lane number, pairs (key in the ledger, unit).
-        """
+        """Resend units of the ledger: for each lane number, pairs (key in the ledger, unit)."""
         self.asking = any(unit.node for pairs in units.values() for _, unit in pairs)
         for number, pairs in units.items():
             lane = self.lanes[number]
@@ -184,7 +179,6 @@ class Lanes:
 
     @property
     def unanswered(self) -> list[Lane]:
-        """The connected lanes that have unsent or unanswered commands."""
         return [lane for lane in self.connected if not lane.finished]
 
     @property
@@ -211,12 +205,10 @@ class Lanes:
 
     @property
     def running(self) -> bool:
-        """Whether a connection is open."""
         return any(lane.stream is not None for lane in self.lanes)
 
     @property
     def connected(self) -> list[Lane]:
-        """The lanes with an open connection."""
         return [lane for lane in self.lanes if lane.stream is not None]
 
     @property
@@ -234,12 +226,10 @@ class Lanes:
 
     @property
     def sent_bytes(self) -> int:
-        """Number of bytes sent."""
         return sum(lane.window.totals()[2] for lane in self.lanes)
 
     @property
     def made(self) -> int:
-        """Number of accepted commands, sent or not."""
         return self.position.command
 
     @property
@@ -262,8 +252,8 @@ class Lanes:
             report.replies = 0 if self._saved is False else report.replies
         elif self._options.confirms:
             report.durable = report.replies
-        report.failed = sum(lane.failed for lane in self.lanes)
-        report.existing = sum(lane.existing for lane in self.lanes)
+        report.failed = sum(lane.counts.failed for lane in self.lanes)
+        report.existing = sum(lane.counts.existing for lane in self.lanes)
         if self.running:
             report.seconds = time.monotonic() - self._started
         return report
@@ -293,9 +283,7 @@ class Lanes:
     def pump(self) -> None:
         """Send and receive without waiting, while the core waits for a source.
 
-        Raises:
-            LostConnection: the connection is lost; see ``explain_loss()``.
-            TransportTimeout: no progress for ``timeout`` seconds.
+        Raises as ``writing()`` does.
         """
         for lane in self._open:
             if self._step(lane) and not lane.finished:
@@ -307,7 +295,7 @@ class Lanes:
         windows = [lane.window for lane in self.lanes]
         if self.ledger is not None:
             windows = [lane.window for lane in (*self.connected, *self.lost)] or windows
-        if self.ledger or any(window.fenced for window in windows):
+        if self.ledger or any(window.fence is not None for window in windows):
             return False
         # A chunk can be much larger than a window, so one chunk per lane could use too much memory.
         held = sum(window.held_bytes for window in windows)

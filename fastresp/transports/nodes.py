@@ -17,9 +17,9 @@ from ..outcome.report import counted
 from ..resp.slots import SLOTS, Rules
 from ..server.cluster import Topology
 from ..server.cluster_view import LOOK_S, RECONNECT_TIMEOUT_S, ClusterView
-from .connection import LostConnection
+from .connection import Connection, LostConnection
 from .driver import Blocking, Steps, ignore, sleeping
-from .ledger import Key, Ledger, ranges
+from .ledger import Deadline, Key, Ledger, ranges
 from .resend import ResendUnit, unit_of, units_of
 from .sending import Sending
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .lanes import Lanes
     from .window import Counts
 
-__all__ = ["Nodes", "close_all_late"]
+__all__ = ["Nodes", "close_all_late", "looking"]
 
 # Maximum number of lanes in a load: the router stores a lane's number in 16 bits.
 MAX_MADE = 30_000
@@ -45,15 +45,7 @@ ONE = ("", 0)
 
 
 class Nodes:
-    """The nodes that a load writes to, or its single server.
-
-    Args:
-        server: the server given by the user.
-        options: options of the load.
-        answers: the server's answers about itself.
-        lanes: the connections.
-        ledger: the commands to resend.
-    """
+    """The nodes that a load writes to, or its single server."""
 
     def __init__(
         self, server: Server, options: Options, answers: Answers, lanes: Lanes, ledger: Ledger
@@ -81,9 +73,8 @@ class Nodes:
         self._successors = {lane: lane for lane in self._slots}
         # Nodes named by ASK, which are importing slots.
         self._asked: set[tuple[str, int]] = set()
-        # The number of replies, and the seconds since this number last changed.
-        self._replies = 0
-        self._stuck = 0.0
+        self._deadline = Deadline(options.timeout)  # for the number of replies
+        self._deadline.check(0)
 
     def refresh_topology(self) -> Steps[bool]:
         """Find the nodes for commands to resend, connect to them, and wait for all replies.
@@ -106,7 +97,7 @@ class Nodes:
     def _preparing(self) -> Steps[bool]:
         """Refresh the topology. After a TransportError, the caller must receive missing replies."""
         lanes, ledger = self._lanes, self._ledger
-        entered = time.monotonic()
+        self._deadline.resume()
         if ledger:
             yield from lanes.draining()
             yield from sleeping(ledger.pause(lanes.report, self._slot_of))
@@ -118,7 +109,7 @@ class Nodes:
         ready = topology is not None and (yield from self._opening(topology))
         lanes.look_at = self._view.pause_after(began)
         self._check_lost()
-        self._check_progress(entered)
+        self._check_progress()
         if topology is None or not ready:
             return False
         yield from lanes.draining()  # so that no command overtakes a command to resend
@@ -150,10 +141,8 @@ class Nodes:
         """Return the topology; None if no node reports it, or if a slot has lost its node."""
         if not self._cluster:
             return one_server()
-        newest = sorted(self._lanes.connected, key=lambda lane: lane.heard, reverse=True)
-        look = partial(self._view.look, [lane.server for lane in newest])
         try:
-            topology: Topology = yield Blocking(look, late=ignore)
+            topology = yield from looking(self._view, self._lanes.connected)
         except TransportError as error:
             self._ledger.message = str(error)
             return None
@@ -205,8 +194,7 @@ class Nodes:
     def _connecting(self, node: tuple[str, int], former: int | None) -> Steps[None]:
         """Open the connections to a node as additional lanes.
 
-        Args:
-            former: number of the lost node whose lanes the new lanes replace; None for a new node.
+        ``former`` is the number of the lost node whose lanes these replace; None for a new node.
         """
         count, timeout = self._options.connections, self._options.timeout
         if len(self._nodes) * count > MAX_MADE:
@@ -370,26 +358,36 @@ class Nodes:
                 self._lanes.report,
             )
 
-    def _check_progress(self, began: float) -> None:
+    def _check_progress(self) -> None:
         """Check that replies still arrive; reopening connections is not progress.
 
         Raises:
             TransportError: ``refresh_topology()`` got no reply for ``timeout`` seconds.
         """
-        timeout, replies = self._options.timeout, self._lanes.report.replies
-        self._stuck += time.monotonic() - began
-        if replies != self._replies:
-            self._replies, self._stuck = replies, 0.0
-        if timeout is not None and self._stuck > timeout:
+        self._deadline.check(self._lanes.report.replies)
+        if self._deadline.exceeded:
             raise TransportError(
-                f"no reply for {timeout:g} s, although connections were reopened: "
+                f"no reply for {self._deadline.timeout:g} s, although connections were reopened: "
                 f"{self._ledger.message}",
                 self._lanes.report,
             )
 
 
+def looking(
+    view: ClusterView, connections: Iterable[Connection], min_pause: float = LOOK_S
+) -> Steps[Topology]:
+    """Query nodes for the topology; the connection that was heard most recently is queried first.
+
+    Raises:
+        TransportError: no node answers.
+    """
+    newest = sorted(connections, key=lambda each: each.heard, reverse=True)
+    look = partial(view.look, [each.server for each in newest], min_pause)
+    topology: Topology = yield Blocking(look, late=ignore)
+    return topology
+
+
 def one_server() -> Topology:
-    """Return the topology of a single server."""
     return Topology([ONE], [0] * SLOTS)
 
 

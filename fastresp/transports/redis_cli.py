@@ -16,6 +16,7 @@ from functools import partial
 
 from ..outcome.errors import CommandError, TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
+from ..outcome.passwords import without_passwords
 from ..outcome.report import ERRORS_KEPT, Report
 from ..resp.buffer import Chunk
 from ..resp.grammar import ERROR_BYTES
@@ -26,8 +27,8 @@ from ..server.local_server import cannot_run, end_group, need_program, output_of
 from ..server.options import Rate, RateLimit, check_timeout
 from ..server.settings import Server, ServerLike
 from .base import Transport
+from .connection import LIKELY_CAUSES, idle_cause, with_second_look
 from .driver import Blocking, Steps
-from .failures import LIKELY_CAUSES, closed_outputs, idle_cause, no_progress, with_second_look
 from .sending import PORTION_S, Pace, Sending
 
 __all__ = ["RedisCli"]
@@ -94,6 +95,7 @@ class RedisCli(Transport):
         self.timeout = timeout
         rate = Rate.of(rate_limit)
         self._pace = None if rate is None else Pace(rate)
+        self.limited = rate is not None
         self._stopped = False
         self._report = Report("redis-cli")
         self._sending: Sending | None = None
@@ -133,10 +135,6 @@ class RedisCli(Transport):
         if self._process is not None:
             report.seconds = time.monotonic() - self._started
         return report
-
-    @property
-    def limited(self) -> bool:
-        return self._pace is not None
 
     def stop(self) -> None:
         self._stopped = True
@@ -248,7 +246,7 @@ class RedisCli(Transport):
         if self._inherited is not None:
             raise TransportError(str(self._inherited), self.report)
         sending = self._sending
-        while sending is not None and not sending.done:
+        while sending is not None and sending.at < sending.size:
             if self._stopped and not sending.underway:
                 return
             end = self._wait_until_writable()
@@ -313,11 +311,7 @@ class RedisCli(Transport):
         self._take_totals(int(totals[1]), int(totals[2]))
 
     def _take_totals(self, failed: int, replies: int) -> None:
-        """Store redis-cli's counts in the report.
-
-        Raises:
-            TransportError: the counts are impossible.
-        """
+        """Store redis-cli's counts in the report; raise TransportError if they are impossible."""
         sending = self._sending
         due = sending.first_reply + sending.whole if sending else 0
         # Merged commands share a reply.
@@ -369,14 +363,36 @@ class RedisCli(Transport):
         if level != self._level:
             self._level, self._moved = level, time.monotonic()
         elif self.timeout is not None and time.monotonic() - self._moved > self.timeout:
-            if self._outputs:
-                last_error = "" if level else self._last_error
-                message = no_progress(self.server, self.timeout, last_error)
-            else:
-                message = closed_outputs(self.timeout)
+            message = self._no_progress("" if level else self._last_error)
             report = self.report
             self.kill()
             raise TransportTimeout(message, report)
+
+    def _no_progress(self, last_error: str) -> Message:
+        """Return the message for a redis-cli that makes no progress, after its last error reply."""
+        if not self._outputs:
+            return Message(
+                f"redis-cli closed its outputs {self.timeout:g} s ago but kept running; it was "
+                "killed (check which program FASTRESP_CLI, or redis-cli on the PATH, starts)"
+            )
+        message = f"no progress for {self.timeout:g} s between redis-cli and {self.server}"
+        if last_error:
+            message += (
+                f", after the error reply {without_passwords(last_error)!r}: if that answered "
+                "redis-cli's closing ECHO, all commands were run"
+            )
+        else:
+            message += (
+                ": the server is frozen, or busy with a command, or with the last 500 KB of "
+                "commands, during which redis-cli prints nothing"
+            )
+        return Message(
+            f"{message}; redis-cli was killed (a larger ",
+            Hint("timeout", ...),
+            " waits longer; ",
+            Hint("transport", "socket"),
+            " sees every reply)",
+        )
 
     def _read_outputs(self, ready: Iterable[int]) -> None:
         """Read redis-cli's output, so that redis-cli never blocks on a full pipe."""

@@ -1,11 +1,11 @@
-"""Requests to resend, grouped into units."""
+"""What to resend: requests, grouped into units; and what error replies say about it."""
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ..resp.buffer import Chunk
 from ..resp.commands import Command, properties_of
@@ -14,21 +14,62 @@ from ..resp.split import CommandSplitter
 from .sending import Position, Sending
 
 __all__ = [
-    "ASKING", "PendingCommand", "Request", "ResendUnit", "Resending", "Resent", "is_script",
-    "keys_in", "may_replace_hash", "replaces", "split_by_key", "transaction_at", "unit_of",
+    "ABORTED", "ASKING", "TAKEN_OVER", "NotMarked", "NotRun", "PendingCommand", "Refused",
+    "Request", "ResendUnit", "Resent", "TakenOver", "is_script", "keys_in", "may_pass",
+    "may_replace_hash", "remedy_for", "replaces", "split_by_key", "transaction_at", "unit_of",
     "units_of",
 ]  # fmt: skip
+
+# Error prefix of a script that ran no command: another loader has taken the checkpoint over.
+TAKEN_OVER = b"TAKENOVER "
+# Error prefix of a refused EXEC. Source: execCommandAbort in multi.c of Redis.
+ABORTED = b"EXECABORT Transaction discarded because of: "
+# Error codes about the server's state, not about a command, and what to do.
+# Source: the shared replies in server.c of Redis and Valkey.
+REMEDIES = {
+    "OOM": "raise its maxmemory, or free memory",
+    "READONLY": "it is a replica now: pass its primary",
+    "MISCONF": "it can't save its data: check its log and its disk",
+    "NOREPLICAS": "connect its replicas, or lower its min-replicas-to-write",
+    "MASTERDOWN": "restore its link to its primary",
+    "CLUSTERDOWN": "check it with redis-cli --cluster check",
+    "LOADING": "wait until it has loaded its data",
+    "BUSY": "wait until its script has ended",
+    "NOAUTH": "check the user and the password",
+}
 
 # Lets the next command use a slot that the node is importing.
 ASKING = b"*1\r\n$6\r\nASKING\r\n"
 
 
-class Resending(Protocol):
-    """Decides which refused commands to resend over the same connection; see ForgottenScripts."""
+class Refused(OSError):
+    """The server refused one of fastresp's own commands; a retry over a new connection may help."""
 
-    def refused(self, message: str | bytes, /) -> bool: ...
-    def can_repeat(self, command: bytes, tries: int, /) -> bool: ...
-    def requests(self, commands: Iterable[tuple[bytes, int]], max_bytes: int, /) -> list[bytes]: ...
+
+class NotRun(Exception):
+    """The server refused a command or a transaction, and ran none of it; a retry won't help."""
+
+
+class TakenOver(NotRun):
+    """The server refused a transaction because another loader owns the checkpoint."""
+
+
+class NotMarked(Exception):
+    """The commands of a transaction ran, but its marker was not set."""
+
+
+def remedy_for(message: bytes) -> str:
+    """Return advice on an error reply; "" if its code is not one of REMEDIES."""
+    code = message.removeprefix(ABORTED).partition(b" ")[0]
+    return REMEDIES.get(code.decode(errors="replace"), "")
+
+
+def may_pass(message: bytes) -> bool:
+    """Return whether the server refused a command temporarily, and did not run it.
+
+    NOAUTH is excluded, since only the user can resolve it.
+    """
+    return bool(remedy_for(message)) and not message.startswith(b"NOAUTH")
 
 
 class PendingCommand(NamedTuple):
@@ -64,7 +105,6 @@ class ResendUnit(NamedTuple):
 
     Attributes:
         place: index of the unit's first command among all commands of the source.
-        requests: the requests.
         rows: number of source rows that the unit covers and that were not counted as sent.
         sent: number of commands that were sent and may have run.
         fence: the chunk that ends with this unit, if the source waits for the unit's reply.
@@ -84,7 +124,6 @@ class ResendUnit(NamedTuple):
 
     @property
     def commands(self) -> Iterator[PendingCommand]:
-        """The commands of the unit."""
         return (command for request in self.requests for command in request.commands)
 
     @property
@@ -93,7 +132,6 @@ class ResendUnit(NamedTuple):
 
     @property
     def first_row(self) -> int:
-        """The row of the unit's first command."""
         return next(self.commands).row
 
 
@@ -138,8 +176,7 @@ class Resent(Sending):
 
     Args:
         requests: commands to resend, and fastresp's own commands; each gets a reply.
-        last: the previous chunk on the same connection, or None.
-        start: the position in the source; by default, the end of the previous chunk.
+        last, start: as for Sending.
         rows: for each command, how many rows of this chunk, up to and including the command's row,
             had not been counted as sent; empty if all rows had been counted.
         fence: the source's chunk that ended with these requests, if the source waits for their
@@ -200,7 +237,6 @@ def units_of(held: Sending, first: int, *, transactions: bool) -> Iterator[range
     """Yield the reply indexes of each unit of a chunk.
 
     Args:
-        held: the chunk.
         first: the first reply index, which may be in the middle of a transaction.
         transactions: whether the chunk may contain transactions.
     """
@@ -247,14 +283,10 @@ def _is(held: Sending, reply: int, *names: bytes) -> bool:
 def unit_of(
     held: Sending, replies: range, sent: int, lane: int, node: tuple[str, int] | None = None
 ) -> ResendUnit:
-    """Return the unit with these reply indexes.
+    """Return the unit of a chunk with these reply indexes.
 
-    Args:
-        held: the chunk.
-        replies: the reply indexes of the unit.
-        sent: number of the chunk's replies whose requests were sent.
-        lane: the lane of the chunk.
-        node: as in ResendUnit.
+    ``sent`` is the number of the chunk's replies whose requests were sent; ``lane`` and ``node``
+    are as in ResendUnit.
     """
     chunk = held.chunk
     requests = [_request(held, at) for at in replies]

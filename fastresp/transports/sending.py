@@ -135,10 +135,6 @@ class Sending:
         return sum(self.written)
 
     @property
-    def done(self) -> bool:
-        return self.at == self.size
-
-    @property
     def whole(self) -> int:
         """Number of replies to the chunk's wholly sent commands, received or not."""
         return bisect.bisect_right(self.chunk.ends, self.at)
@@ -160,12 +156,7 @@ class Sending:
         return self._rows_before + self.covered_rows(commands)
 
     def piece(self, max_bytes: int, replies: int | None = None) -> memoryview:
-        """Return the next bytes to send.
-
-        Args:
-            max_bytes: maximum size.
-            replies: send only the commands that the chunk's first ``replies`` replies answer.
-        """
+        """Return the next bytes to send, of commands that the first ``replies`` replies answer."""
         at = self.at
         end = min(at + max_bytes, self.size)
         if replies is not None and replies < len(self.chunk.ends):
@@ -173,12 +164,7 @@ class Sending:
         return self.chunk.piece(at, max(end, at))
 
     def whole_piece(self, max_bytes: int, replies: int | None = None) -> memoryview:
-        """Return the next bytes to send: whole commands that fit, or a part of a larger command.
-
-        Args:
-            max_bytes: maximum size.
-            replies: as for ``piece()``.
-        """
+        """Like ``piece()``, but return whole commands that fit, or a part of a larger command."""
         at, ends = self.at, self.chunk.ends
         fitting = bisect.bisect_right(ends, at + max_bytes)
         if replies is not None:
@@ -207,9 +193,6 @@ class Sending:
 
 class Pace:
     """Computes how many commands or bytes a rate limit allows.
-
-    Args:
-        rate: the limit.
 
     Attributes:
         in_bytes: whether the limit counts bytes instead of commands.

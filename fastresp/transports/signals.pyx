@@ -207,27 +207,3 @@ cdef class Undisturbed:
             before, self.came_before = self.came_before, None
             raise before
         PyErr_CheckSignals()            # signals that arrived inside the block
-
-    @property
-    def lifted(self):
-        """Context manager to use inside Undisturbed, in which signals are delivered immediately.
-
-        Afterwards, signals are delayed again, unless the block ends with an exception.
-        """
-        return Lifted(self)
-
-
-cdef class Lifted:
-    cdef Undisturbed around
-    cdef bint was_holding
-
-    def __init__(self, Undisturbed around):
-        self.around = around
-
-    def __enter__(self):
-        self.was_holding = self.around.holding
-        self.around.__exit__()
-
-    def __exit__(self, kind, *error):
-        if self.was_holding and kind is None:
-            self.around.__enter__()

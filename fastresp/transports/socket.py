@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..outcome.errors import TransportError
 from ..outcome.report import Report
@@ -24,8 +24,10 @@ from .lane import Lane
 from .lanes import Lanes
 from .ledger import Ledger
 from .nodes import Nodes, close_all_late
-from .resend import Resending
 from .sending import ResumePoint
+
+if TYPE_CHECKING:
+    from ..encode.script import ForgottenScripts
 
 __all__ = ["SocketTransport", "connecting"]
 
@@ -59,7 +61,7 @@ class SocketTransport(Transport):
         *,
         server: Server | None = None,
         policy: ErrorPolicy | None = None,
-        resending: Resending | None = None,
+        resending: ForgottenScripts | None = None,
         transactions: bool = False,
         nudges: bool = False,
         start: ResumePoint | None = None,
@@ -72,6 +74,7 @@ class SocketTransport(Transport):
         self._nodes: Nodes | None = None
         self.numbers: list[int] = []  # the CLIENT ID of each lane's connection, for a checkpoint
         self.options = options
+        self.limited = options.rate is not None
         policy = policy or ErrorPolicy("collect")
         self.lanes: Lanes = Lanes(
             self.server, policy, options, resending, start, field_sets, nudges=nudges
@@ -79,7 +82,6 @@ class SocketTransport(Transport):
 
     @property
     def report(self) -> Report:
-        """The live report: commands sent, acknowledged and in doubt."""
         return self.lanes.report
 
     @property
@@ -93,10 +95,6 @@ class SocketTransport(Transport):
     @property
     def made(self) -> int:
         return self.lanes.made
-
-    @property
-    def limited(self) -> bool:
-        return self.options.rate is not None
 
     def connecting(self) -> Steps[None]:
         options = self.options
@@ -156,7 +154,6 @@ class SocketTransport(Transport):
         yield from self._unless_lost(self.lanes.finishing())
 
     def explain_loss(self) -> Steps[TransportError]:
-        """Return the exception for a lost connection, after waiting for the other connections."""
         lanes = self.lanes
         lanes.stop()
         usable = usable_lanes(lanes)
@@ -231,9 +228,7 @@ def connecting(
 ) -> Steps[Any]:
     """Call ``Server.open_all()``; return its result with ``Answers.processes`` filled in.
 
-    Args:
-        server, timeout, count: as for ``Server.open_all()``.
-        again: whether a lost connection to a single server will be reopened.
+    ``again`` is whether a lost connection to a single server will be reopened.
 
     Raises:
         CommandError: the server refuses a script.
@@ -257,6 +252,5 @@ def connecting(
 
 
 def usable_lanes(lanes: Lanes) -> list[Lane]:
-    """Return the lanes with a usable connection."""
     streams = [(lane, lane.stream) for lane in lanes.lanes]
     return [lane for lane, stream in streams if stream and stream.sure and not stream.lost]

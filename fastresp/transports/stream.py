@@ -98,7 +98,6 @@ class Stream:
         self.lost = cause
 
     def fileno(self) -> int:
-        """Return the file descriptor, for poll() and event loops."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -161,15 +160,11 @@ class Stream:
     def send(
         self, window: Window, max_replies: int | None = None, max_bytes: int | None = None
     ) -> bool:
-        """Send commands from a window.
+        """Send commands from a window; return whether any bytes were sent.
 
         Args:
-            window: the window.
             max_replies: the limit for the window's ``sent``, in replies; None for no limit.
             max_bytes: maximum bytes to send in this call; None for no limit.
-
-        Returns:
-            Whether any bytes were sent.
         """
         went = False
         self.full = False

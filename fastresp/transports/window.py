@@ -58,8 +58,8 @@ class Refusals(NamedTuple):
 
     - An entry of a dict or a set, whose key comes from the command: setting it again changes
       nothing. Entries are set before their reply is counted.
-    - A tuple, such as this one, that replaces the previous tuple. ``counted()`` ignores replies
-      that it has seen.
+    - A tuple, such as this one, that replaces the previous tuple. ``Window.refuse()`` ignores
+      replies that it has seen.
     - One call in C, in which no handler can run: ``Window.resend()``, or ``update()`` of a dict or
       a set.
 
@@ -70,12 +70,6 @@ class Refusals(NamedTuple):
 
     next_reply: int = 0
     commands: int = 0
-
-    def counted(self, index: int, commands: int) -> Refusals:
-        """Return the counts after adding the commands of the error reply with this index."""
-        if index < self.next_reply:
-            return self
-        return Refusals(index + 1, self.commands + commands)
 
 
 class Filter:
@@ -97,11 +91,7 @@ class Filter:
         return None
 
     def is_settled(self, index: int) -> bool:
-        """Return whether an unacknowledged command's outcome is known.
-
-        Args:
-            index: the index of the command's reply.
-        """
+        """Return whether the outcome of an unacknowledged command, given by reply, is known."""
         return False
 
     def counts(self, window: Window, counts: Counts) -> Counts:
@@ -134,6 +124,7 @@ class Window:
         batched: whether commands are sent in transactions that advance a checkpoint.
 
     Attributes:
+        held: the chunks that are not fully answered.
         acknowledged: number of leading replies that all filters have accepted.
         pending: refused commands, by index in the source, that wait to be resent over this
             connection, and are not in a chunk yet.
@@ -159,19 +150,14 @@ class Window:
         self.refusals = Refusals()
         # All counts are computed from the held chunks, so that they are consistent after an
         # interruption.
-        self._held: deque[Sending] = deque()
+        self.held: deque[Sending] = deque()
         self._gone: Sending | None = None  # the last chunk released
         self._next = 0  # all chunks with a lower number were sent
 
     @property
-    def held(self) -> Sequence[Sending]:
-        """The chunks that are not fully answered."""
-        return self._held
-
-    @property
     def last(self) -> Sending | None:
         """The last chunk that was added; None if no chunk was added."""
-        return self._held[-1] if self._held else self._gone
+        return self.held[-1] if self.held else self._gone
 
     @property
     def position(self) -> Position:
@@ -186,14 +172,9 @@ class Window:
         return last.end_reply + len(self.pending) if last else 0
 
     @property
-    def fenced(self) -> bool:
-        """Whether all connections must wait for the replies to a fence before sending more."""
-        return self._fence is not None
-
-    @property
-    def _fence(self) -> Sending | None:
-        """The last fence in this window; None if there is no fence."""
-        return next((held for held in reversed(self._held) if held.fence is not None), None)
+    def fence(self) -> Sending | None:
+        """The last fence in this window, to which all connections must wait for the replies."""
+        return next((held for held in reversed(self.held) if held.fence is not None), None)
 
     @property
     def has_room(self) -> bool:
@@ -205,26 +186,25 @@ class Window:
     @property
     def held_bytes(self) -> int:
         """Memory of the held chunks, in bytes."""
-        if not self._held:
+        if not self.held:
             return 0
-        first, last = self._held[0], self._held[-1]
+        first, last = self.held[0], self.held[-1]
         return last.memory_before + last.chunk.memory - first.memory_before
 
     @property
     def sending(self) -> Sending | None:
         """The chunk to send next, which may be partially sent; None if all chunks were sent."""
-        while self._held:
-            index = max(self._next - self._held[0].number, 0)
-            if index >= len(self._held):
+        while self.held:
+            index = max(self._next - self.held[0].number, 0)
+            if index >= len(self.held):
                 return None
-            sending = self._held[index]
-            if sum(sending.written) < sending.size:  # the same as ``not done``, but faster
+            sending = self.held[index]
+            if sum(sending.written) < sending.size:  # the same as ``at``, but faster
                 return sending
             self._next = sending.number + 1
         return None
 
     def counts(self) -> Counts:
-        """Return the counts of commands sent, in doubt and unsent."""
         rows, commands, size = self._totals()
         sent, last = self._sent_commands, self.last
         unsent = last.end_command - sent + len(self.pending) if last else 0
@@ -255,7 +235,7 @@ class Window:
     def sent_commands(self) -> int:
         """Number of whole commands sent, including each resent command once more."""
         # Filters change this number only after the load was stopped or the chunks were dropped.
-        return self._sent_commands if self._held else self.counts().sent
+        return self._sent_commands if self.held else self.counts().sent
 
     @property
     def _sent_commands(self) -> int:
@@ -268,7 +248,7 @@ class Window:
     @property
     def _answered_commands(self) -> int:
         # After an interruption, answered chunks may still be held.
-        for held in self._held:
+        for held in self.held:
             if self.acknowledged < held.end_reply:
                 replies = max(0, self.acknowledged - held.first_reply)
                 return held.first_command + held.chunk.covered(replies)
@@ -277,7 +257,7 @@ class Window:
 
     def answered_row(self, start: int) -> int:
         """Return how many leading source rows are answered; ``start`` if there are no chunks."""
-        for held in self._held:
+        for held in self.held:
             if self.acknowledged < held.end_reply:
                 replies = max(0, self.acknowledged - held.first_reply)
                 return held.start.row + held.covered_rows(held.chunk.covered(replies))
@@ -305,7 +285,6 @@ class Window:
 
     @property
     def unsent_bytes(self) -> int:
-        """Number of bytes not sent yet."""
         sending, last = self.sending, self.last
         if sending is None or last is None:
             return 0
@@ -317,18 +296,16 @@ class Window:
         return next((each.fault for each in self.filters if each.fault is not None), None)
 
     def gate(self) -> int | None:
-        """Return the current limit for ``sent``, in replies; None for no limit."""
         gates = (each.gate(self) for each in self.filters)
         return min((gate for gate in gates if gate is not None), default=None)
 
     def is_settled(self, index: int) -> bool:
-        """Return whether an unacknowledged command's outcome is known; see Filter."""
         return any(each.is_settled(index) for each in self.filters)
 
     def add(self, chunk: Chunk, start: Position | None = None) -> None:
         """Add a chunk; ``start`` as for Sending."""
         self.prepare(start)
-        self._held.append(Sending(chunk, self.last, start))
+        self.held.append(Sending(chunk, self.last, start))
         self._added()
 
     def add_first(self, first: Filter) -> None:
@@ -337,14 +314,14 @@ class Window:
 
     def add_own(self, held: Sending) -> None:
         """Add a chunk of fastresp's own commands."""
-        self._held.append(held)
+        self.held.append(held)
 
     def resend(self, held: Sending, waiting: MutableMapping[Any, Any], keys: Iterable[Any]) -> None:
         """Add a chunk of commands to resend, and remove their ``keys`` from ``waiting``."""
         # One call in C: no signal handler can run between adding and removing, since the second
         # part yields nothing.
         nothing: Iterable[Any] = filter(not_, map(waiting.pop, keys))
-        self._held.extend(chain((held,), nothing))
+        self.held.extend(chain((held,), nothing))
         self._added()
 
     def prepare(self, start: Position | None) -> None:
@@ -357,7 +334,6 @@ class Window:
             each.added(self)
 
     def refill(self) -> None:
-        """After replies were processed, add the commands that are due."""
         for each in self.filters:
             each.refill(self)
 
@@ -375,7 +351,8 @@ class Window:
 
     def refuse(self, index: int, commands: int) -> None:
         """Count the commands that an error reply refuses; see Refusals."""
-        self.refusals = self.refusals.counted(index, commands)
+        if index >= self.refusals.next_reply:
+            self.refusals = Refusals(index + 1, self.refusals.commands + commands)
 
     def acknowledge(self, received: int) -> None:
         """Set the total number of received replies, and release fully answered chunks."""
@@ -383,16 +360,16 @@ class Window:
         for each in self.filters:
             replies = min(replies, each.may_acknowledge(self, received))
         self.acknowledged = replies
-        while self._held and self._held[0].end_reply <= replies:
-            gone = self._gone = self._held[0]
+        while self.held and self.held[0].end_reply <= replies:
+            gone = self._gone = self.held[0]
             if gone.fence is not None:
                 gone.fence.answered = not gone.fence_refused
-            self._held.popleft()
+            self.held.popleft()
 
     def drop(self) -> None:
         """Drop all chunks. The counts are then 0, unless a filter keeps them."""
         self.pending = {}
-        self._held.clear()
+        self.held.clear()
         self._gone = None
         self.acknowledged = 0
 
@@ -403,31 +380,23 @@ class Window:
             LookupError: the chunk was released, or never existed.
         """
         # With about eight chunks, a binary search would not be faster.
-        for held in self._held:
+        for held in self.held:
             if held.first_reply <= index < held.end_reply:
                 return held, index - held.first_reply
         raise LookupError(f"reply {index:,} answers nothing in flight")
 
     def note_error(self, index: int, *, existed: bool) -> None:
-        """If the source waits for this error reply, note the reply in its chunk.
+        """If the source waits for this error reply, note it in its chunk.
 
-        Args:
-            index: index of the reply.
-            existed: whether the error is that the key exists.
+        ``existed`` is whether the error is that the key exists.
         """
-        fence = self._fence
+        fence = self.fence
         if fence is not None and fence.fence is not None and index == fence.end_reply - 1:
             fence.fence.refused = True
             fence.fence.existed = existed
 
     def failing(self, index: int, nested: int) -> range:
-        """Return the indexes, in their chunk, of the commands that failed with an error.
-
-        Args:
-            index: index of the reply.
-            nested: number of the reply's element that is or contains the error, counted from 1; 0
-                if the whole reply is an error.
-        """
+        """Return the indexes, in their chunk, of the commands that failed with an Error."""
         held, at = self.locate(index)
         chunk = held.chunk
         if not nested or not isinstance(chunk, BatchedChunk):
@@ -440,7 +409,7 @@ class Window:
     @property
     def first_unanswered(self) -> int | None:
         """The source row of the first unanswered command; None if all are answered."""
-        for held in self._held:
+        for held in self.held:
             for at in range(max(0, self.acknowledged - held.first_reply), len(held.chunk.ends)):
                 parts = held.chunk.parts(at)
                 if parts:
@@ -449,18 +418,16 @@ class Window:
 
     def within(self, commands: int) -> int:
         """Return how many leading replies answer at most this many commands."""
-        for held in self._held:
+        for held in self.held:
             if commands < held.end_command:
                 return held.first_reply + held.chunk.within(commands - held.first_command)
         return self.made
 
-    def command(self, index: int) -> tuple[range, bytes]:
-        """Return the source row, as a range, and the bytes of a command in flight.
-
-        The command must not be merged.
+    def command(self, index: int) -> tuple[int, bytes]:
+        """Return the source row and the bytes of a command in flight, which must not be merged.
 
         Raises:
             LookupError: as for ``locate()``.
         """
         held, at = self.locate(index)
-        return range(held.row(at), held.row(at) + 1), held.command(at, at)
+        return held.row(at), held.command(at, at)

@@ -31,7 +31,7 @@ from server_programs import need
 from several_clusters import started
 
 import fastresp
-from fastresp.replies.large_keys import LargeKeyReader
+from fastresp.replies.large_keys import FIRST_ENTRIES, LargeKeyReader
 from fastresp.server.cluster import redirect_of
 from fastresp.server.local_server import output_of
 from fastresp.server.preflight import Requirements
@@ -148,9 +148,10 @@ def test_large_key_while_its_slot_moves(reached: Reached) -> None:
     items = [b"%d" % i + b"x" * 10_000 for i in range(600)]
     fastresp.mass_insert([("RPUSH", "q", *items)], server=server)
     rest = LargeKeyReader(Server(server, Requirements(reading=True, nodes=True)), "LRANGE", 20)
-    found, moves = items[:10], 0
+    found: list[bytes] = []
+    moves = 0
     with closing(rest):
-        for part in rest.rest_of_list(b"q", items[:10]):
+        for part in rest.parts(b"q", items[:FIRST_ENTRIES]):
             found += part
             if moves < 2:
                 move(cluster)

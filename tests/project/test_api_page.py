@@ -44,7 +44,7 @@ INTERNAL = {
     "Mirror": "most",
     "ProtocolError": "message",
     "Replicate": "address announced",
-    "RedisCli": "connecting finishing flush kill limited made running stop writing",
+    "RedisCli": "connecting finishing flush kill made running stop writing",
     "Report": "behind count_error message uncount_error",
     "RespFile": "arguments blocks check fraction summary",
     "Sink": "check_rewrites once_argument",

@@ -555,7 +555,7 @@ def test_memory_of_the_window_is_shared(server: LocalServer) -> None:
         writer = fastresp.Writer(fastresp.Template(SET))
         for chunk in writer.chunks(rows(ROWS)):
             transport.write(chunk)
-            held = [sending.chunk.memory for window in windows for sending in window._held]
+            held = [sending.chunk.memory for window in windows for sending in window.held]
             # Each may exceed its limit by the chunk that fills it.
             assert sum(held) < (16 << 20) + 8 * 700_000
 

@@ -18,8 +18,7 @@ from fastresp.resp.split import CommandSplitter
 from fastresp.resp.values import pack
 from fastresp.server.cluster import redirect_of
 from fastresp.transports.filters import Durability, ScriptFilter, confirmation_of
-from fastresp.transports.ledger import Ledger
-from fastresp.transports.retry import RetryFilter
+from fastresp.transports.ledger import Ledger, RetryFilter
 from fastresp.transports.sending import Position
 from fastresp.transports.window import Error, Filter, Window
 

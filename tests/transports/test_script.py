@@ -375,7 +375,7 @@ def test_interruption_right_after_a_chunk_is_added() -> None:
             raise KeyboardInterrupt
 
     window = sent_window()
-    window._held = Interrupting(window._held)
+    window.held = Interrupting(window.held)
     window.filter_errors([(i, b"NOSCRIPT No matching script.", False) for i in range(3, 9)])
     with pytest.raises(KeyboardInterrupt):
         window.refill()

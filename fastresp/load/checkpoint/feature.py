@@ -25,8 +25,8 @@ from ...sources.files.resp import RespFile
 from ...sources.several_tables import Pushed
 from ...transports.base import Transport, add_report
 from ...transports.driver import Blocking, Steps
-from ...transports.failures import TakenOver
 from ...transports.filters import confirmation_of
+from ...transports.resend import TakenOver
 from ...transports.sending import PORTION_S, ResumePoint
 from ..commands import command_names, is_idempotent
 from ..load import Feature, Load

@@ -23,7 +23,7 @@ from ...resp.values import pack
 from ...server.options import MAX_CONNECTIONS
 from ...server.reply_parser import bytes_of
 from ...sources.files.command_files import argument_of
-from ...transports.failures import TAKEN_OVER
+from ...transports.resend import TAKEN_OVER
 from .links import Link, Links
 
 __all__ = ["FENCE_BYTES", "MERGED_ITEMS", "RUN", "Markers", "has_run", "may_fence"]
