@@ -268,12 +268,8 @@ class Contender:
             row.add(seconds, round=len(row.values) + 1, **details)
 
 
-def running_way(make: Callable[[], Way]) -> Callable[[int, Clock], None]:
-    """Return a function that makes a way to push and pop, and runs it."""
-    return lambda operations, clock: make().run(operations, clock)
-
-
-def in_python(server: Server) -> Iterator[Contender]:
+def ways(server: Server) -> Iterator[tuple[Callable[[], Way], str, str, str, bool]]:
+    """Yield the ways in Python: how to make one, and the other attributes of its contender."""
     for parser in PARSERS:
         client = server.unix.client(parser)
         for push, pop, kind in (
@@ -282,18 +278,21 @@ def in_python(server: Server) -> Iterator[Contender]:
             ("", "LRANGE trick", Ranges),
             (MANY, MANY, Many),
         ):
-            yield Contender(running_way(partial(kind, client)), push, pop, parser)
+            yield partial(kind, client), push, pop, parser, True
         for name, generate in GENERATORS.items():
-            run = running_way(partial(PlainCli, client, server, generate))
-            yield Contender(run, name, "", parser, waits=False)
-    run = running_way(partial(OurCli, client, server))
-    yield Contender(run, "fastresp redis-cli", "", parser, waits=False)
+            yield partial(PlainCli, client, server, generate), name, "", parser, False
+    yield partial(OurCli, client, server), "fastresp redis-cli", "", parser, False
     for push, pop, ours in (
         ("fastresp ListBuffer", "fastresp ListBuffer.pop", Buffer),
         ("", "fastresp ListBuffer.pop_arrow", ArrowBuffer),
         ("fastresp mass_insert", "", Load),
     ):
-        yield Contender(running_way(partial(ours, server)), push, pop)
+        yield partial(ours, server), push, pop, "", True
+
+
+def in_python(server: Server) -> Iterator[Contender]:
+    for make, *about in ways(server):
+        yield Contender(lambda operations, clock, make=make: make().run(operations, clock), *about)
 
 
 def in_c(client: CClient) -> Iterator[Contender]:

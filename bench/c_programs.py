@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from turns import NotAvailable
+from turns import NotAvailable, Timed
 
 from fastresp.cli.demo.methods import PAYLOAD
 
@@ -77,10 +77,10 @@ class CClient:
         pushing, popping = seconds
         return pushing, popping, push_cpu, pop_cpu
 
-    def busy_loop(self, seconds: float) -> tuple[float, int]:
-        """Send SET foo bar one by one for some time; return (seconds taken, number of SETs)."""
+    def busy_loop(self, seconds: float) -> Timed:
+        """Send SET foo bar one by one for some time; return the time, with the number of SETs."""
         [taken], [count] = self._run("set-milliseconds", round(seconds * 1e3), 1)
-        return taken, count
+        return Timed(taken, {"count": count})
 
     def _run(
         self, method: str, items: int, batch: int, *more: int

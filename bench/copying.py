@@ -41,6 +41,11 @@ VALKEY = b"\x0b\x00"
 # How many of 100 keys have each type.
 SHARES = {"string": 40, "hash": 30, "list": 10, "set": 8, "zset": 9, "stream": 3}
 LONGEST = 200
+# How the values of each type are read.
+READ = {
+    "string": ("GET",), "hash": ("HGETALL",), "list": ("LRANGE", 0, -1), "set": ("SMEMBERS",),
+    "zset": ("ZRANGE", 0, -1, "WITHSCORES"), "stream": ("XRANGE", "-", "+"),
+}  # fmt: skip
 
 
 def commands(keys: int) -> Iterator[tuple[Any, ...]]:
@@ -98,19 +103,8 @@ def check(source: Server, target: Server, keys: int) -> None:
         for key in names:
             pipeline.type(key)
             pipeline.pexpiretime(key)
-            kind = key.partition(b":")[0]
-            if kind == b"string":
-                pipeline.get(key)
-            elif kind == b"hash":
-                pipeline.hgetall(key)
-            elif kind == b"list":
-                pipeline.lrange(key, 0, -1)
-            elif kind == b"set":
-                pipeline.smembers(key)
-            elif kind == b"zset":
-                pipeline.zrange(key, 0, -1, withscores=True)
-            else:
-                pipeline.xrange(key)
+            command, *rest = READ[key.partition(b":")[0].decode()]
+            pipeline.execute_command(command, key, *rest)
         found.append(pipeline.execute())
     need(found[1], found[0], "a sample of the keys in the target")
 

@@ -31,12 +31,7 @@ def one_core(server: int) -> AbstractContextManager[Places]:
     return _kept({0: core, server: core})
 
 
-def two_cores(server: int) -> AbstractContextManager[Places]:
-    """Keep a server on one core, and this process, with its later children, on another."""
-    return apart([server])
-
-
-def apart(servers: Sequence[int]) -> AbstractContextManager[Places]:
+def apart(*servers: int) -> AbstractContextManager[Places]:
     """Keep this process, with its later children, on the last core, and servers on the others.
 
     Args:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
 from itertools import islice, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import redis
@@ -75,19 +74,13 @@ def session(folder: str) -> SparkSession:
             return Writer()
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        filter(None, (str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH")))
-    )
-    builder = SparkSession.builder.master("local[2]")
     settings = {
         "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
         "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
         "spark.local.dir": folder, "spark.sql.warehouse.dir": folder, "spark.log.level": "ERROR",
     }  # fmt: skip
-    for name, value in settings.items():
-        builder = builder.config(name, value)
     try:
-        spark = builder.getOrCreate()
+        spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     except PySparkRuntimeError as error:
         raise NotAvailable(f"Spark does not start; it needs Java 17: {error}") from error
     spark.dataSource.register(Dropping)

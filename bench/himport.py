@@ -7,18 +7,16 @@ yodb is another implementation of Redis' commands, in Rust: its times are not th
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import redis
 import servers  # noqa: F401  # adds tests/support to the path
 from himport_server import running_yodb, yodb
 from results import Result
 from script import run_script
-from turns import Contender, NotAvailable, Timed, cpu_seconds, entries, measure, need
+from turns import NotAvailable, Timed, cpu_seconds, entries, measure, need
 
 from fastresp import Merge, Serialize, mass_insert
 
@@ -56,37 +54,29 @@ def load(url: str, process: int, data: pa.Table, mode: Any) -> Timed:
     return Timed(report.seconds, details | {"bytes": report.bytes_sent})
 
 
+def replace(program: str, fields: int, args: argparse.Namespace) -> list[Result]:
+    """Replace hashes of a number of fields with each mode, in turn."""
+    data = table(fields, args.rows)
+    with running_yodb(program) as (client, process):
+
+        def check(result: Result) -> None:
+            """Compare the number of keys and one hash with the table."""
+            need(client.dbsize(), data.num_rows, "keys")
+            row = data.slice(data.num_rows // 2, 1).to_pylist()[0]
+            wanted = {name.encode(): value.encode() for name, value in row.items() if name != "id"}
+            need(client.hgetall(f"row:{row['id']}"), wanted, "hash")
+
+        url = f"unix://{client.connection_pool.connection_kwargs['path']}"
+        runs = {name: partial(load, url, process, data, mode) for name, mode in MODES.items()}
+        rows = entries("himport", runs, args.rows, prefix=f"yodb, {fields} fields, ")
+        return measure(rows, args.rounds, before=lambda _: client.flushall(), after=check)
+
+
 def compare(args: argparse.Namespace) -> list[Result]:
     program = yodb()
     if program is None:
         raise NotAvailable("yodb is not installed: cargo install yo-cli --version 0.3.33 --locked")
-    found: list[Result] = []
-    for fields in FIELDS:
-        data = table(fields, args.rows)
-        with running_yodb(program) as (client, process):
-            url = f"unix://{client.connection_pool.connection_kwargs['path']}"
-            runs: dict[str, Contender | str] = {
-                name: partial(load, url, process, data, mode) for name, mode in MODES.items()
-            }
-            rows = entries("himport", runs, args.rows, prefix=f"yodb, {fields} fields, ")
-            found += measure(rows, args.rounds, before=emptied(client), after=checked(client, data))
-    return found
-
-
-def emptied(client: redis.Redis) -> Callable[[Result], object]:
-    return lambda result: client.flushall()
-
-
-def checked(client: redis.Redis, data: pa.Table) -> Callable[[Result], object]:
-    """Return a function that compares the number of keys and one hash with the table."""
-
-    def check(result: Result) -> None:
-        need(client.dbsize(), data.num_rows, "keys")
-        row = data.slice(data.num_rows // 2, 1).to_pylist()[0]
-        wanted = {name.encode(): value.encode() for name, value in row.items() if name != "id"}
-        need(client.hgetall(f"row:{row['id']}"), wanted, "hash")
-
-    return check
+    return [row for fields in FIELDS for row in replace(program, fields, args)]
 
 
 if __name__ == "__main__":

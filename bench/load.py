@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -36,6 +37,8 @@ KEYS = (50, 300, 3_000)
 ROW_KEYS = 5
 # The number of processes whose median is one value of ``start``.
 STARTS = 5
+# The start of a command line.
+PROGRAM = [sys.executable, "-m", "fastresp"]
 TEMPLATE, SET = "HSET row:{id} {**}", "SET {key} {value}"
 # The interval of memory samples, in seconds.
 SAMPLE_S = 0.02
@@ -106,23 +109,11 @@ def run_watched(command: list[str]) -> Timed:
 
 
 def load_command(path: Path, template: str, server: Server) -> list[str]:
-    program = [sys.executable, "-m", "fastresp", "load", str(path), template]
-    return [*program, "--server", server.url]
+    return [*PROGRAM, "load", str(path), template, "--server", server.url]
 
 
-def load_parquet(rows: int, rounds: int) -> list[Result]:
-    with tempfile.TemporaryDirectory() as folder, running() as server:
-        path = Path(folder) / "rows.parquet"
-        write_parquet(path, rows)
-        command = [*load_command(path, TEMPLATE, server), "--transport", "socket"]
-        return measure(
-            entries("load", {"parquet": lambda: run_watched(command)}, rows),
-            rounds,
-            server.process,
-            before=server.empty,
-            after=lambda row: server.need_keys(rows, row.row),
-            warm_up=False,
-        )
+def dump_command(source: Path, target: Path) -> list[str]:
+    return [*PROGRAM, "dump", str(source), TEMPLATE, "--format", "rdb", "-o", str(target)]
 
 
 def load_embeddings(count: int, rounds: int) -> list[Result]:
@@ -153,24 +144,27 @@ def load_embeddings(count: int, rounds: int) -> list[Result]:
         return measure(contenders, rounds, server.process, before=server.empty, after=check)
 
 
-def run(command: list[str]) -> None:
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+def write_csv(path: Path, rows: int) -> None:
+    with open(path, "w", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(("key", "value"))
+        lines.writerows((f"key:{number:08}", PAYLOAD) for number in range(rows))
 
 
-def load_csv(rows: int, rounds: int) -> list[Result]:
+def load_file(
+    name: str, write: Callable[[Path, int], None], template: str, rows: int, rounds: int
+) -> list[Result]:
     with tempfile.TemporaryDirectory() as folder, running() as server:
-        path = Path(folder) / "rows.csv"
-        with open(path, "w", newline="") as file:
-            lines = csv.writer(file)
-            lines.writerow(("key", "value"))
-            lines.writerows((f"key:{number:08}", PAYLOAD) for number in range(rows))
-        runs = {"csv": lambda: run(load_command(path, SET, server))}
+        path = Path(folder) / f"rows.{name}"
+        write(path, rows)
+        command = load_command(path, template, server)
         return measure(
-            entries("load", runs, rows),
+            entries("load", {name: lambda: run_watched(command)}, rows),
             rounds,
             server.process,
             before=server.empty,
             after=lambda row: server.need_keys(rows, row.row),
+            warm_up=False,
         )
 
 
@@ -205,10 +199,10 @@ def start(rounds: int) -> list[Result]:
     """Start, in turn: the command line for one row, the command line for help, Python alone."""
 
     def starting(command: list[str]) -> float:
-        seconds = []
+        seconds, quiet = [], subprocess.DEVNULL
         for _ in range(STARTS):
             begun = perf_counter()
-            run(command)
+            subprocess.run(command, stdout=quiet, stderr=quiet, check=True)
             seconds.append(perf_counter() - begun)
         return median(seconds)
 
@@ -217,7 +211,7 @@ def start(rounds: int) -> list[Result]:
         path.write_text("key,value\nk,v\n")
         runs: dict[str, Contender] = {
             "python -c pass": lambda: starting([sys.executable, "-c", "pass"]),
-            "fastresp --help": lambda: starting([sys.executable, "-m", "fastresp", "--help"]),
+            "fastresp --help": lambda: starting([*PROGRAM, "--help"]),
             "fastresp load, one row": lambda: starting(load_command(path, SET, server)),
         }
         return measure(entries("load start", runs, prefix="start, "), rounds)
@@ -225,9 +219,9 @@ def start(rounds: int) -> list[Result]:
 
 def compare(args: argparse.Namespace) -> list[Result]:
     return [
-        *load_parquet(args.rows, args.rounds),
+        *load_file("parquet", write_parquet, TEMPLATE, args.rows, args.rounds),
         *load_embeddings(args.vectors, args.rounds),
-        *load_csv(args.lines, args.rounds),
+        *load_file("csv", write_csv, SET, args.lines, args.rounds),
         *load_json(args.lines, args.rounds),
         *start(args.rounds),
     ]

@@ -3,7 +3,7 @@
 Each peer uses its fastest documented method, in batches of 1,000 if it needs a batch size. Keys,
 values and frames are created beforehand. A peer's time starts when it is connected; fastresp's time
 includes connecting. After each load, the keys are counted; after the first, all values are checked.
-``peers_hashes.py`` and ``peers_vectors.py`` have two more tables.
+``peers_search.py`` has two more tables.
 """
 
 from __future__ import annotations
@@ -19,19 +19,15 @@ from typing import Any
 
 import pyarrow as pa
 from commands import commands
-from contest import Peer
-from peers_hashes import ROWS, hashes
-from peers_vectors import VECTORS, vectors
+from peers_search import DOCUMENTS, PIPELINE, ROWS, Peer, by_fastresp, hashes, vectors
 from results import Result
 from script import run_script
 from servers import Address, running
 from turns import Contender, measure
 
-import fastresp
 from fastresp.cli.demo.methods import PAYLOAD
 
 COMMANDS = 100_000
-BATCH = 1_000
 NEEDS_RUST = "not installed: pip install polars-redis (without a wheel it needs Rust)"
 NO_RIOT = "a Java program; Maven Central has no artifact of it that runs"
 
@@ -41,7 +37,7 @@ class Data:
         self.commands = commands("SET", count)
         self.rows = [(key, value) for _, key, value in self.commands]
         self.table = pa.table(list(map(pa.array, zip(*self.rows, strict=True))), ["key", "value"])
-        self.batches = [self.rows[start : start + BATCH] for start in range(0, count, BATCH)]
+        self.batches = [self.rows[start : start + PIPELINE] for start in range(0, count, PIPELINE)]
 
 
 def redis_py_pipeline(address: Address, data: Data) -> Contender:
@@ -143,16 +139,12 @@ def polars_redis(address: Address, data: Data) -> Contender:
     return lambda: peer.write_strings(frame, url, key_column="key", value_column="value")
 
 
-def fastresp_rows(transport: Any) -> Callable[[Address, Data], Contender]:
-    return lambda address, data: (
-        lambda: fastresp.mass_insert(data.commands, server=address.url, transport=transport)
-    )
+def fastresp_rows(transport: str) -> Callable[[Address, Data], Contender]:
+    return lambda address, data: by_fastresp(None, transport)(address, data.commands)
 
 
 def fastresp_columns(address: Address, data: Data) -> Contender:
-    return lambda: fastresp.mass_insert(
-        data.table, "SET {key} {value}", server=address.url, transport="socket"
-    )
+    return by_fastresp("SET {key} {value}")(address, data.table)
 
 
 glide_batch = glide_asyncio(
@@ -210,5 +202,5 @@ if __name__ == "__main__":
         2,
         commands=("SETs in each load", COMMANDS),
         rows=("hashes in each load", ROWS),
-        vectors=("embeddings in each load", VECTORS),
+        vectors=("embeddings in each load", DOCUMENTS),
     )

@@ -17,7 +17,7 @@ from cores import one_core
 from results import Result
 from script import run_script
 from servers import PARSERS, Address, C, Server, running
-from turns import Contender, Entry, Timed, cpu_seconds, measure, need
+from turns import Contender, Entry, Timed, measure, need, time_once
 
 import fastresp
 
@@ -196,31 +196,28 @@ def sets_for(seconds: float) -> Iterator[tuple[str, str, str]]:
 def busy_loop(address: Address, native: CClient, server: Server, seconds: float) -> list[Entry]:
     """Return the contenders of FOR-ONE-SECOND: SET foo bar. A value is the time per SET."""
 
-    def naive(client: Any) -> tuple[float, int]:
+    def naive(client: Any) -> Timed:
         count, start = 0, perf_counter()
         end = start + seconds
         while perf_counter() < end:
             client.set("foo", "bar")
             count += 1
-        return perf_counter() - start, count
+        return Timed(perf_counter() - start, {"count": count})
 
-    def insert() -> tuple[float, int]:
+    def insert() -> Timed:
         start = perf_counter()
         commands = sets_for(seconds)
         report = fastresp.mass_insert(commands, server=address.url, transport="socket")
-        return perf_counter() - start, report.replies
+        return Timed(perf_counter() - start, {"count": report.replies})
 
-    def per_set(name: str, parser: str, run: Callable[[], tuple[float, int]]) -> Entry:
+    def per_set(name: str, parser: str, run: Callable[[], Timed]) -> Entry:
         def loop() -> Timed:
             server.client.config_resetstat()
-            before = cpu_seconds(server.process)
-            taken, count = run()
-            after = cpu_seconds(server.process)
+            taken, details = time_once(run, server.process)
             executed = server.client.info("commandstats")["cmdstat_set"]["calls"]
-            need(count, executed, f"{name} {parser}, SETs")
-            used, client_used = (now - then for now, then in zip(after, before, strict=True))
-            details = {"server_cpu": used / executed, "client_cpu": client_used / executed}
-            return Timed(taken / executed, details | {"count": executed})
+            need(details.pop("count"), executed, f"{name} {parser}, SETs")
+            cpu = {name: seconds / executed for name, seconds in details.items()}
+            return Timed(taken / executed, cpu | {"count": executed})
 
         return Result("003 busy loop", name, parser), loop
 

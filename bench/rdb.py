@@ -8,22 +8,20 @@ the file, and after each load.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import psutil
 import redis
-from load import ROWS, TEMPLATE, run_watched, write_parquet
+from load import PROGRAM, ROWS, TEMPLATE, dump_command, run_watched, write_parquet
 from results import Result
 from script import run_script
-from turns import Timed, show, take
+from turns import Timed, show, time_once
 
 from fastresp.cli.demo.methods import debug_options
 from fastresp.server.local_server import LocalServer
 
-PROGRAM = [sys.executable, "-m", "fastresp"]
 # Seconds between the PINGs that ask a server whether it has read the file.
 PING_S = 0.01
 LIVE = {
@@ -49,8 +47,7 @@ def compare(args: argparse.Namespace) -> list[Result]:
         write_parquet(source, args.rows)
 
         def write() -> Timed:
-            pack = [*PROGRAM, "dump", str(source), TEMPLATE, "--format", "rdb", "-o", str(target)]
-            seconds, details = run_watched(pack)
+            seconds, details = run_watched(dump_command(source, target))
             return Timed(seconds, details | {"bytes": target.stat().st_size})
 
         def start() -> None:
@@ -63,12 +60,15 @@ def compare(args: argparse.Namespace) -> list[Result]:
                     except redis.exceptions.BusyLoadingError:
                         time.sleep(PING_S)
 
+        def add(result: Result, found: Timed) -> None:
+            result.add(found.value, round=number, **found.details)
+
         for number in range(1, args.rounds + 1):
             show(f"rdb, round {number} of {args.rounds}")
-            take(written, write)
+            add(written, time_once(write))
             server = LocalServer(*debug_options(), "--dir", name, "--dbfilename", target.name)
             try:
-                take(read, start)
+                add(read, time_once(start))
                 found = digest(server, args.rows) if number == 1 else b""
             finally:
                 server.__exit__()
@@ -77,7 +77,7 @@ def compare(args: argparse.Namespace) -> list[Result]:
                     load = [*PROGRAM, "load", str(source), TEMPLATE, *options]
                     load += ["--server", other.url]
                     process = psutil.Process(other.process.pid)
-                    take(result, lambda load=load: run_watched(load)[0], process)
+                    add(result, time_once(lambda load=load: run_watched(load)[0], process))
                     if number == 1 and digest(other, args.rows) != found:
                         raise SystemExit(f"the file and the {result.row} made different data")
     show("")

@@ -3,7 +3,7 @@
 The contenders take turns line by line, each in a separate database. For each line, redis-benchmark
 runs as a process: its time is computed from the rate that it prints, and the server's CPU time is
 measured from the start to the end of the process. After each line, the server's count of commands
-is checked, and after each round the contents of the databases. Clients that send one command at a
+is checked, and after all rounds the contents of the databases. Clients that send one command at a
 time share one core with the server (``cores.py`` says why), except in the rows of ``two cores``.
 """
 
@@ -16,16 +16,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import redis
-from cores import one_core, two_cores
+from cores import apart, one_core
 from results import Result
 from script import run_script
 from servers import PARSERS, Server, running
-from turns import NotAvailable, Timed, show, take
+from turns import Contender, Entry, NotAvailable, Timed, measure, time_once
 
 from fastresp import mass_insert
 from fastresp.cli.demo.methods import PAYLOAD
@@ -40,7 +39,7 @@ CONNECTIONS = 2_000
 DEPTH = 1_000
 # Factors of the number of commands in the rows of 2018: one by one, and 1,000 at a time.
 MORE, MORE_PIPELINED = 10, 50
-# Commands of each line in the warm-up round.
+# Commands of each line in the run that lists the lines.
 WARM = 100
 
 DATA = "xxx"
@@ -130,6 +129,26 @@ class Benchmarked(Server):
         [rate] = self.rates(commands, *options, tcp=tcp).values()
         return commands / rate
 
+    def contender(
+        self,
+        prepare: Callable[[], object],
+        run: Contender,
+        check: Callable[[], object],
+        cores: Callable[[int], AbstractContextManager[object]] = one_core,
+    ) -> Contender:
+        """Return a contender that places the processes, prepares and checks its work untimed."""
+
+        def measured() -> Timed:
+            prepare()
+            with cores(self.process.pid):
+                found = time_once(run, self.process)
+            if not found.value:
+                raise NotAvailable(TOO_SHORT)
+            check()
+            return found
+
+        return measured
+
     def clear(self) -> None:
         """Remove all keys, and reset the server's counts."""
         self.empty()
@@ -144,42 +163,6 @@ class Benchmarked(Server):
         found = {key: number for key, number in calls.items() if key in NAMES and number}
         if found != {name: count}:
             sys.exit(f"{what}: the server executed {found} instead of {count:,} {name}")
-
-
-@dataclass
-class Turn:
-    """A row, and how it is measured; each function gets the number of commands.
-
-    Attributes:
-        prepare: called before ``run``, untimed.
-        run: sends the commands.
-        check: called after ``run``, untimed.
-        cores: places the server and this process.
-        warm: number of commands in the warm-up round.
-    """
-
-    result: Result
-    prepare: Callable[[int], object]
-    run: Callable[[int], object]
-    check: Callable[[int], object]
-    cores: Callable[[int], AbstractContextManager[object]] = one_core
-    warm: int = WARM
-
-    def take(self, server: Server, keep: bool) -> None:
-        if self.result.reason:
-            return
-        count = self.result.operations if keep else self.warm
-        show(f"{self.result.table}: {self.result.row} {self.result.parser}")
-        self.prepare(count)
-        try:
-            with self.cores(server.process.pid):
-                run = partial(self.run, count)
-                if not take(self.result, run, server.process, keep) and keep:
-                    raise NotAvailable(TOO_SHORT)
-        except NotAvailable as error:
-            self.result.leave_out(str(error))
-        else:
-            self.check(count)
 
 
 def contents(client: Any) -> dict[str, object]:
@@ -208,35 +191,31 @@ def lines_of(server: Benchmarked) -> list[str]:
 
 def same_commands(
     server: Benchmarked, clients: dict[str, Any], line: str, commands: int
-) -> Iterator[Turn]:
-    """Yield the rows of a line in table ``001 redis-benchmark``."""
+) -> list[Entry]:
+    """Return the rows of a line in table ``001 redis-benchmark``."""
     command = command_of(line)
 
-    def turn(by: str) -> Turn:
-        result = Result("001 redis-benchmark", line, by, commands)
-        if by != BENCHMARK and command is None:
-            unknown = "this script does not know this line of redis-benchmark"
-            result.reason = NO_COMMAND.get(line, unknown)
+    def check() -> None:
+        if command:
+            server.check_calls(line, name_of(line), commands)
 
-        def prepare(count: int) -> None:
-            server.client.config_resetstat()
+    def run(client: Any) -> None:
+        for _ in range(commands):
+            command(client)
 
-        def run(count: int) -> float | None:
-            if by == BENCHMARK:
-                return server.seconds(count, *options_of(line))
-            client = clients[by]
-            for _ in range(count):
-                command(client)
-            return None
-
-        def check(count: int) -> None:
-            if command:
-                server.check_calls(f"{line} {by}", name_of(line), count)
-
-        return Turn(result, prepare, run, check)
-
-    for by in (BENCHMARK, *PARSERS):
-        yield turn(by)
+    resetstat = server.client.config_resetstat
+    runs: dict[str, Callable[[], object]] = {
+        BENCHMARK: lambda: server.seconds(commands, *options_of(line)),
+        **{by: partial(run, client) for by, client in clients.items()},
+    }
+    unknown = NO_COMMAND.get(line, "this script does not know this line of redis-benchmark")
+    return [
+        (
+            Result("001 redis-benchmark", line, by, commands),
+            server.contender(resetstat, run, check) if command or by == BENCHMARK else unknown,
+        )
+        for by, run in runs.items()
+    ]
 
 
 def check_contents(server: Benchmarked, clients: dict[str, Any], lines: list[str]) -> None:
@@ -250,23 +229,23 @@ def check_contents(server: Benchmarked, clients: dict[str, Any], lines: list[str
         sys.exit(f"the contenders left different data: {held}")
 
 
-def empty_rows(server: Benchmarked, commands: int) -> Iterator[Turn]:
+def empty_rows(server: Benchmarked, commands: int) -> Iterator[Entry]:
     """Yield the rows that the 2018 report left empty."""
 
-    def turn(table: str, row: str, line: str, depth: int, count: int) -> Turn:
-        def prepare(count: int) -> None:
+    def entry(table: str, row: str, line: str, depth: int, count: int) -> Entry:
+        def prepare() -> None:
             server.clear()
             if line != "LPUSH":
                 items = (("LPUSH", "mylist", PAYLOAD) for _ in range(count))
                 mass_insert(items, server=server.url, transport="socket")
                 server.client.config_resetstat()
 
-        def run(count: int) -> Timed:
+        def run() -> Timed:
             options = "-d", str(len(PAYLOAD)), "-P", str(depth), *options_of(line)
             more = {"items": 100 * count} if line == RANGES[0] else {}
             return Timed(server.seconds(count, *options), more)
 
-        def check(count: int) -> None:
+        def check() -> None:
             server.check_calls(row, name_of(line), count)
             # Every pop must have returned an item.
             left = server.client.llen("mylist")
@@ -274,33 +253,33 @@ def empty_rows(server: Benchmarked, commands: int) -> Iterator[Turn]:
                 sys.exit(f"{row}: {left:,} of {count:,} items are left")
 
         cores = one_core if depth == 1 else nullcontext
-        result = Result(table, row, "", count)
-        return Turn(result, prepare, run, check, cores, warm=max(WARM, depth))
+        return Result(table, row, "", count), server.contender(prepare, run, check, cores)
 
     for depth, pipelined in ((1, ""), (DEPTH, f" -P {DEPTH}")):
         count = commands * (MORE if depth == 1 else MORE_PIPELINED) // DEPTH * DEPTH
         row = f"{BENCHMARK} -c 1 -d {len(PAYLOAD)}{pipelined}"
-        yield turn("000 push", row, "LPUSH", depth, count)
-        yield turn("000 pop", f"{row} (RPOP)", "RPOP", depth, count)
+        yield entry("000 push", row, "LPUSH", depth, count)
+        yield entry("000 pop", f"{row} (RPOP)", "RPOP", depth, count)
         if depth == 1:
-            yield turn("000 pop", f"{row} (LRANGE_100)", RANGES[0], depth, count)
+            yield entry("000 pop", f"{row} (LRANGE_100)", RANGES[0], depth, count)
 
 
-def connections(server: Benchmarked, commands: int, fewer: int) -> Iterator[Turn]:
+def connections(server: Benchmarked, commands: int, fewer: int) -> Iterator[Entry]:
     """Yield the rows of table ``001 connections``, where most commands have a new connection."""
 
-    def turn(place: str, way: str, by: str, cores: Any, words: str) -> Turn:
+    def entry(place: str, way: str, by: str, cores: Any, words: str) -> Entry:
         row, address = f"{place}, {way}{words}", server.tcp if place == "TCP" else server.unix
-        result = Result("001 connections", row, by, commands if way == WAYS[0] else fewer)
+        count = commands if way == WAYS[0] else fewer
+        result = Result("001 connections", row, by, count)
         if by == BENCHMARK and way == WAYS[2]:
-            result.reason = "redis-benchmark creates its clients beforehand"
+            return result, "redis-benchmark creates its clients beforehand"
         where: dict[str, Any] = {"port": address.where}
         if place != "TCP":
             where = {"unix_socket_path": str(address.where)}
 
         one = address.client()
 
-        def run(count: int) -> float | None:
+        def run() -> float | None:
             if by == BENCHMARK:
                 reused = "1" if way == WAYS[0] else "0"
                 return server.seconds(count, "-t", "set", "-k", reused, tcp=place == "TCP")
@@ -315,18 +294,18 @@ def connections(server: Benchmarked, commands: int, fewer: int) -> Iterator[Turn
                     one.connection_pool.disconnect()
             return None
 
-        def check(count: int) -> None:
+        def check() -> None:
             server.check_calls(f"{row} {by}", "set", count)
 
-        return Turn(result, lambda count: server.clear(), run, check, cores)
+        return result, server.contender(server.clear, run, check, cores)
 
     for place in ("unix socket", "TCP"):
         for way, cores, words in (
             *((way, one_core, "") for way in WAYS),
-            *((way, two_cores, ", two cores") for way in WAYS[:2]),
+            *((way, apart, ", two cores") for way in WAYS[:2]),
         ):
             for by in (BENCHMARK, "hiredis"):
-                yield turn(place, way, by, cores, words)
+                yield entry(place, way, by, cores, words)
 
 
 def compare(args: argparse.Namespace) -> list[Result]:
@@ -336,22 +315,15 @@ def compare(args: argparse.Namespace) -> list[Result]:
         server = Benchmarked(plain)
         clients = {by: server.unix.client(by, number) for number, by in enumerate(PARSERS, 1)}
         lines = lines_of(server)
-        same = [
-            turn for line in lines for turn in same_commands(server, clients, line, args.commands)
-        ]
+        server.empty()
+        same = [e for line in lines for e in same_commands(server, clients, line, args.commands)]
+        results = measure(same, args.rounds)
+        check_contents(server, clients, lines)
         others = [
             *connections(server, args.commands, min(CONNECTIONS, args.commands)),
             *empty_rows(server, args.commands),
         ]
-        for number in range(args.rounds + 1):
-            server.empty()
-            for turn in same:
-                turn.take(server, keep=number > 0)
-            check_contents(server, clients, lines)
-            for turn in others:
-                turn.take(server, keep=number > 0)
-    show("")
-    return [turn.result for turn in (*same, *others)]
+        return results + measure(others, args.rounds)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -104,7 +104,7 @@ BENCHMARKS = {
 }
 
 
-def machine(mode: str, names: Iterable[str]) -> dict[str, object]:
+def machine(mode: str) -> dict[str, object]:
     """Return the facts about the machine that a reader needs; no host names."""
     system = platform.freedesktop_os_release() if sys.platform == "linux" else {}
     kernel = platform.release().partition("-")[0]
@@ -116,7 +116,7 @@ def machine(mode: str, names: Iterable[str]) -> dict[str, object]:
         "python": platform.python_version(),
         "fast": mode != "full",
         "runs": {},
-        "commands": {name: shlex.join(BENCHMARKS[name].command(mode)) for name in names},
+        "commands": {name: shlex.join(each.command(mode)) for name, each in BENCHMARKS.items()},
     }
 
 
@@ -267,7 +267,7 @@ def write(folder: Path, machine: dict[str, object]) -> None:
 def prepare(folder: Path, mode: str, anew: Sequence[str]) -> None:
     """Write ``machine.json``; end the program if the folder has results of another mode."""
     folder.mkdir(parents=True, exist_ok=True)
-    facts = machine(mode, BENCHMARKS)
+    facts = machine(mode)
     kept = [name for name in BENCHMARKS if is_there(name, folder) and name not in anew]
     if kept:
         runs = json.loads((folder / MACHINE).read_text())["runs"]

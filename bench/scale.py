@@ -100,7 +100,7 @@ def measure_lanes(program: Path | NotAvailable, commands: int, rounds: int) -> l
         count = max(1, commands // 5 if nodes >= MANY_LANES else commands)
 
         def load() -> Timed:
-            with Sinks(program, nodes) as sinks, apart(sinks.pids) as places:
+            with Sinks(program, nodes) as sinks, apart(*sinks.pids) as places:
                 facts = load_sinks(sinks, places, source, count, value=size)
             return timed(facts["seconds"], facts)
 
@@ -125,7 +125,7 @@ def measure_sizes(
     with (
         Sinks(program) as sinks,
         running() as server,
-        apart([server.process.pid, *sinks.pids]) as places,
+        apart(server.process.pid, *sinks.pids) as places,
     ):
         times = partial(CpuTimes, [server.process.pid], places)
         ways = {

@@ -149,7 +149,7 @@ def measure_cluster(setup: Setup, count: int, rounds: int, *, free: bool) -> lis
     """Load a cluster in each way, in turn."""
     with write_shares(setup.primaries, count) as shares, LocalCluster(*astuple(setup)) as running:
         pids = [node.process.pid for node in running.nodes]
-        with nullcontext({}) if free else apart(pids) as places:
+        with nullcontext({}) if free else apart(*pids) as places:
             cluster = Cluster(running, setup, shares, places)
 
             def checked(row: str, load: Callable[[], dict[str, Any]]) -> Contender:

@@ -12,15 +12,14 @@ import argparse
 import cProfile
 import json
 import pstats
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import buffer
 from results import Result
 from script import run_script
-from servers import PARSERS, Server, running
+from servers import running
 from turns import show
 
 TABLE = "000 shares"
@@ -50,7 +49,19 @@ CLASSES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
 }
 
+METHODS = ("naive", "pipelining", "LRANGE trick", *buffer.GENERATORS, "fastresp ListBuffer")
+
 Function = tuple[str, int, str]
+
+
+class Untimed(buffer.Clock):
+    """A clock that adds nothing to the profile."""
+
+    def __init__(self) -> None:
+        pass
+
+    def time(self, what: str, run: Callable[..., Any], *args: object) -> Any:
+        return run(*args)
 
 
 def process_message(message: str | bytes) -> int:
@@ -84,45 +95,12 @@ def seconds_of(stats: pstats.Stats) -> dict[str, float]:
     return seconds
 
 
-def push_and_pop(way: buffer.Way, iterations: int) -> int:
-    """Push and pop as in the report; return the number of popped messages."""
-    popped = 0
-    for _ in range(iterations):
-        way.push(buffer.DIVISOR)
-        popped += way.pop(buffer.DIVISOR)
-    way.close()
-    while found := way.pop(buffer.DIVISOR):
-        popped += found
-    return popped
-
-
-def ways(server: Server) -> Iterator[tuple[str, str, Callable[[], buffer.Way]]]:
-    """Yield name, parser, and the function that makes each way."""
-    of_redis_py: dict[str, Callable[[Any], buffer.Way]] = {
-        "naive": buffer.Naive,
-        "pipelining": buffer.Pipelining,
-        "LRANGE trick": buffer.Ranges,
-    }
-    for parser in PARSERS:
-        client = server.unix.client(parser)
-        for name, kind in of_redis_py.items():
-            yield name, parser, lambda kind=kind, client=client: kind(client)
-        for name, generate in buffer.GENERATORS.items():
-            make = lambda generate=generate, client=client: buffer.PlainCli(  # noqa: E731
-                client, server, generate
-            )
-            yield name, parser, make
-    yield "fastresp ListBuffer", "", lambda: buffer.Buffer(server)
-
-
-def profiled(way: buffer.Way, iterations: int) -> dict[str, float]:
-    """Return the CPU seconds of each class."""
+def profiled(way: buffer.Way, operations: int) -> dict[str, float]:
+    """Push and pop as in the report; return the CPU seconds of each class."""
     profiler = cProfile.Profile(time.process_time)
     profiler.enable()
-    popped = push_and_pop(way, iterations)
+    way.run(operations, Untimed())
     profiler.disable()
-    if popped != iterations * buffer.DIVISOR:
-        sys.exit(f"{type(way).__name__}: only {popped:,} of the messages were popped")
     return seconds_of(pstats.Stats(profiler))
 
 
@@ -131,15 +109,16 @@ def compare(args: argparse.Namespace) -> list[Result]:
     results: dict[tuple[str, str, str], Result] = {}
     with running() as server:
         for number in range(args.rounds + 1):
-            for name, reader, make in ways(server):
-                show(f"round {number} of {args.rounds}: {name} {reader}")
-                iterations = args.iterations if number else 1
-                seconds = profiled(make(), iterations)
+            for make, push, pop, parser, _ in buffer.ways(server):
+                if (name := pop if pop in METHODS else push) not in METHODS:
+                    continue
+                show(f"round {number} of {args.rounds}: {name} {parser}")
+                operations = (args.iterations if number else 1) * buffer.DIVISOR
+                seconds = profiled(make(), operations)
                 whole = sum(seconds.values())
                 for kind, taken in seconds.items() if number else ():
-                    row = Result(TABLE, f"{name}: {kind}", reader, iterations * buffer.DIVISOR)
-                    row = results.setdefault((name, kind, reader), row)
-                    row.add(taken, share=100 * taken / whole)
+                    row = Result(TABLE, f"{name}: {kind}", parser, operations)
+                    results.setdefault(row.key, row).add(taken, share=100 * taken / whole)
     show("")
     return list(results.values())
 

@@ -15,7 +15,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from load import ROWS, TEMPLATE, run_watched, write_parquet
+from load import PROGRAM, ROWS, dump_command, run_watched, write_parquet
 from results import Result
 from script import run_script
 from turns import Contender, Timed, entries, measure
@@ -49,9 +49,8 @@ def compare(args: argparse.Namespace) -> list[Result]:
     with tempfile.TemporaryDirectory() as name:
         source, target = Path(name) / "rows.parquet", Path(name) / "dump.rdb"
         write_parquet(source, args.rows)
-        program = [sys.executable, "-m", "fastresp"]
-        run_watched([*program, "dump", str(source), TEMPLATE, "--format", "rdb", "-o", str(target)])
-        unload = [*program, "unload", str(target), "--match", "row:{id}"]
+        run_watched(dump_command(source, target))
+        unload = [*PROGRAM, "unload", str(target), "--match", "row:{id}"]
         unload += ["-o", f"{name}/out.parquet"]
         # -P: rdb.py in this folder has the name of rdb-py's module.
         code = [sys.executable, "-P", "-c"]

@@ -68,29 +68,20 @@ def server_seconds(server: psutil.Process) -> float:
         return float(sum(server.cpu_times()[:2]))
 
 
-def take(result: Result, run: Contender, server: Servers = None, keep: bool = True) -> float:
-    """Time a contender once; add the time to its result, and the CPU times if a server is given.
-
-    Args:
-        keep: False for a warm-up run, whose time is only returned.
-    """
+def time_once(run: Contender, server: Servers = None) -> Timed:
+    """Time a contender once; return the time, with the CPU times if a server is given."""
     gc.collect()  # the garbage of the previous contender
     before = cpu_seconds(server)
     start = perf_counter()
     taken = run()
     seconds = perf_counter() - start
     after = cpu_seconds(server)
-    details: dict[str, Any] = {"round": len(result.values) + 1}
+    details: dict[str, Any] = {}
     if server is not None:
-        details |= {"server_cpu": after[0] - before[0], "client_cpu": after[1] - before[1]}
-    if isinstance(taken, float):
-        seconds = taken
-    elif isinstance(taken, Timed):
-        seconds, more = taken
-        details |= more
-    if keep:
-        result.add(seconds, **details)
-    return seconds
+        details = {"server_cpu": after[0] - before[0], "client_cpu": after[1] - before[1]}
+    if isinstance(taken, Timed):
+        return Timed(taken.value, details | taken.details)
+    return Timed(taken if isinstance(taken, float) else seconds, details)
 
 
 def measure(
@@ -124,10 +115,12 @@ def measure(
             show(f"{result.table}, round {number} of {rounds}: {result.row} {result.parser}")
             before(result)
             try:
-                take(result, run, server, keep=number > 0)
+                value, details = time_once(run, server)
             except NotAvailable as error:
                 result.leave_out(str(error))
             else:
+                if number:
+                    result.add(value, **{"round": number} | details)
                 after(result)
     show("")
     return [result for result, _ in contenders]

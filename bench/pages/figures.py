@@ -50,25 +50,22 @@ class Claim:
     text: str
     figures: dict[str, Measure] = field(default_factory=dict)
 
-    def pieces(self, results: Results) -> list[tuple[str, str]]:
-        """Return the pieces of the claim in order: text, and the figure that follows the text.
+    def __call__(self, results: Results) -> str:
+        """Return the text with the figures.
 
         Raises:
             NotMeasured: a figure is not in the results.
         """
-        return [
-            (text, formatted(self.figures[name](results), kind or "") if name else "")
+        return "".join(
+            text + (formatted(self.figures[name](results), kind or "") if name else "")
             for text, name, kind, _ in Formatter().parse(self.text)
-        ]
-
-    def __call__(self, results: Results) -> str:
-        return "".join(text + figure for text, figure in self.pieces(results))
+        )
 
 
-def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table in Markdown; its first column is text, the others are numbers."""
+def table(headings: Iterable[str], rows: Iterable[Iterable[str]], words: int = 1) -> str:
+    """Return a table in Markdown; its first ``words`` columns are text, the others are numbers."""
     headings = list(headings)
-    lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
+    lines = [headings, ["---"] * words + ["---:"] * (len(headings) - words), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

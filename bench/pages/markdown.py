@@ -12,6 +12,7 @@ from typing import Any
 
 from results import NOISY, spread
 
+from . import figures
 from .claims import CLAIMS, FINDINGS
 from .data import Cell, NotMeasured, Results, Row, Table
 from .goals import GOALS, MARKS, Verdict, amount, judge
@@ -77,15 +78,14 @@ def section(title: str, results: Results) -> str:
 
 
 def table_lines(table: Table) -> str:
-    width = len(table.headings)
-    lines = [table.headings, ["---"] * table.words + ["---:"] * (width - table.words)]
+    lines = []
     for row in table.rows:
         head = [f"**{text}**" if text and row.ours else text for text in row.head]
         cells = [COLOURS.get(cell.mark, "{}").format(cell.text) for cell in row.cells]
         cells += [f"*{row.reason}*"] if row.reason else []
-        lines.append(head + cells + [""] * (width - len(head) - len(cells)))
-    texts = (" | ".join(cell.replace("|", "\\|") for cell in line) for line in lines)
-    return "\n".join(f"| {text} |" for text in texts)
+        cells += [""] * (len(table.headings) - len(head) - len(cells))
+        lines.append([text.replace("|", "\\|") for text in head + cells])
+    return figures.table(table.headings, lines, table.words)
 
 
 def findings(results: Results) -> list[str]:

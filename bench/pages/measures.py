@@ -66,15 +66,9 @@ def _scale(results: Results, table: str, *names: str) -> list[Result]:
 
 @measure
 def faster(results: Results, file: str, ours: str, other: str, table: str = "") -> Measured:
-    """Compute fastresp's rate / another row's rate."""
+    """Compute fastresp's rate / another row's rate: the other's time / fastresp's."""
     rows = [results.find(file, row, table=table) for row in (other, ours)]
     return replace(quotient(*map(per_operation, rows)), operations=rows[1].operations)
-
-
-@measure
-def longer(results: Results, file: str, table: str, ours: str, other: str) -> Measured:
-    """Compute the time of a row / the time of another row."""
-    return quotient(*(results.find(file, row, table=table) for row in (ours, other)))
 
 
 @measure

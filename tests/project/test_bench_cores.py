@@ -16,7 +16,7 @@ from places import BENCH
 sys.path.append(str(BENCH))
 
 from c_programs import CClient, NotAvailable, compiled_client
-from cores import one_core, two_cores
+from cores import apart, one_core
 from turns import server_seconds
 
 from fastresp.server.local_server import LocalServer
@@ -25,7 +25,7 @@ SHOW = "import os; print(len(os.sched_getaffinity(0)))"
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs sched_setaffinity")
-def test_one_core_and_two_cores() -> None:
+def test_one_core_and_apart() -> None:
     with LocalServer() as server:
         pids = (0, server.process.pid)
         before = [os.sched_getaffinity(pid) for pid in pids]
@@ -37,7 +37,7 @@ def test_one_core_and_two_cores() -> None:
             assert child.stdout == "1\n"
             _ = 1 / 0
         assert [os.sched_getaffinity(pid) for pid in pids] == before
-        with two_cores(server.process.pid):
+        with apart(server.process.pid):
             mine, its = (os.sched_getaffinity(pid) for pid in pids)
             assert len(mine) == len(its) == 1
             assert (mine == its) == (len(before[0]) == 1)

@@ -189,7 +189,7 @@ def test_servers_are_kept_apart_from_the_loader() -> None:
     before = os.sched_getaffinity(0)
     with LocalServer() as one, LocalServer() as two:
         pids = [one.process.pid, two.process.pid]
-        with apart(pids) as places:
+        with apart(*pids) as places:
             for pid in (0, *pids):
                 assert os.sched_getaffinity(pid) == {places[pid]}
             assert places[0] == max(before)
