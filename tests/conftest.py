@@ -213,6 +213,9 @@ SINGLY = [pytest.param(insert_sync, id="sync"), pytest.param(insert_asyncio, id=
 MERGED = pytest.param(partial(insert_sync, mode="merge"), id="merge", marks=pytest.mark.slow)
 
 
+REDIS_CLI = pytest.param(partial(fastresp.mass_insert, transport="redis-cli"), id="redis-cli")
+
+
 @pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
 def execute(request: pytest.FixtureRequest) -> Execute:
     """A function that returns all replies as a list."""
@@ -222,6 +225,12 @@ def execute(request: pytest.FixtureRequest) -> Execute:
 @pytest.fixture(params=[*SINGLY, MERGED])
 def insert(request: pytest.FixtureRequest) -> Insert:
     """mass_insert over a socket, in an event loop, and with merged commands."""
+    return request.param
+
+
+@pytest.fixture(params=[*SINGLY, MERGED, REDIS_CLI])
+def insert_any(request: pytest.FixtureRequest) -> Insert:
+    """mass_insert over a socket, in an event loop, with merged commands, and by redis-cli."""
     return request.param
 
 

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-import psutil
 import pytest
 import redis
-from loads import VALUE, commands, interrupted, lost, running_load, whole_prefix
+from loads import VALUE, commands, lost, whole_prefix
 
 import fastresp
 from fastresp.server.local_server import LocalServer
@@ -49,20 +48,6 @@ def test_killed_server_holds_a_prefix(start_server: Callable[..., LocalServer]) 
     assert client.exists(*[f"key:{i}" for i in range(stored)]) == stored
 
 
-def test_connection_killed(server: LocalServer, client: redis.Redis) -> None:
-    def kill_the_other() -> None:
-        mine = str(client.client_id())
-        for other in client.client_list():
-            if other["id"] != mine:
-                client.client_kill_filter(_id=other["id"])
-
-    error = lost(insert, server.url, commands(400_000, 200_000, kill_the_other))
-    assert "CLIENT KILL" in str(error)
-    assert "a new connection works" in str(error)
-    assert error.report is not None
-    assert client.dbsize() <= error.report.commands
-
-
 def test_redis_cli_killed(server: LocalServer, client: redis.Redis) -> None:
     with (
         pytest.raises(fastresp.TransportError, match="signal 9") as caught,
@@ -76,25 +61,6 @@ def test_redis_cli_killed(server: LocalServer, client: redis.Redis) -> None:
     assert caught.value.report is not None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [10, 500_000], ids=["in-the-pipe", "pipe-full"])
-def test_frozen_server(start_server: Callable[..., LocalServer], count: int) -> None:
-    server = start_server()
-    pid = server.process.pid
-    data = commands(count, count // 2, lambda: os.kill(pid, signal.SIGSTOP))
-    started = time.monotonic()
-    error = lost(insert, server.url, data, timeout=1.0)
-    assert time.monotonic() - started < 20
-    assert isinstance(error, fastresp.TransportTimeout)
-    assert "no progress for 1 s" in str(error)
-    assert error.report is not None
-    assert error.report.in_doubt > 0
-    os.kill(pid, signal.SIGCONT)
-    client = redis.Redis.from_url(server.url)
-    assert client.dbsize() <= error.report.commands
-    assert set(client.mget(client.keys("*")[:100])) <= {VALUE.encode()}
-
-
 def test_frozen_redis_cli(server: LocalServer) -> None:
     with (
         pytest.raises(fastresp.TransportTimeout),
@@ -106,33 +72,23 @@ def test_frozen_redis_cli(server: LocalServer) -> None:
             cli.write(fastresp.pack("SET", "b", VALUE * 1000))
 
 
-def test_slow_source_is_not_a_timeout(server: LocalServer, client: redis.Redis) -> None:
-    data = commands(100_000, 50_000, lambda: time.sleep(1.5))
-    report = insert(data, server=server.url, timeout=1.0)
-    assert report.replies == 100_000
-
-
 def test_slow_server_is_not_a_timeout(server: LocalServer) -> None:
     slow = [("EVAL", "local s = 0; for i = 1, 5e5 do s = s + i end", 0)] * 50
     report = insert(slow, server=server.url, timeout=30)
     assert (report.replies, report.failed) == (50, 0)
 
 
-def test_value_larger_than_the_server_accepts(server: LocalServer, client: redis.Redis) -> None:
+def test_raw_value_larger_than_the_server_accepts(server: LocalServer, client: redis.Redis) -> None:
     client.config_set("proto-max-bulk-len", 1 << 20)
     data = [("SET", "a", 1), ("SET", "b", "x" * (2 << 20)), ("SET", "c", 1)]
     try:
-        with pytest.raises(fastresp.EncodeError, match=r"row 1, .*proto-max-bulk-len") as caught:
-            insert(data, "{0} {1} {2}", server=server.url)
-        raw = fastresp.pack_many(data)
         with (
             pytest.raises(fastresp.TransportError, match="proto-max-bulk-len"),
             fastresp.RedisCli(server.url) as cli,
         ):
-            cli.write(raw)
+            cli.write(fastresp.pack_many(data))
     finally:
         client.config_set("proto-max-bulk-len", 512 << 20)
-    assert (caught.value.row, caught.value.argument) == (1, 2)
     assert client.get("a") == b"1"
     assert client.get("b") is None
     assert client.get("c") is None
@@ -156,104 +112,6 @@ def test_errors_keep_the_servers_words(server: LocalServer) -> None:
     assert [error.code for error in report.errors] == ["ERR", "ERR", "MINE"]
     assert "wrong number of arguments" in report.errors[0].text
     assert report.errors[2].text == "MINE own words"
-
-
-class SourceFailure(Exception):
-    """An exception of the user's own."""
-
-
-@pytest.mark.parametrize("failure", [SourceFailure("mine"), KeyboardInterrupt(), MemoryError()])
-def test_source_raises(server: LocalServer, client: redis.Redis, failure: BaseException) -> None:
-    def fail() -> None:
-        raise failure
-
-    with pytest.raises(type(failure)) as caught:
-        insert(commands(60_000, 50_001, fail), server=server.url)
-    assert caught.value is failure
-    assert "50,001 commands" in caught.value.__notes__[0]
-    assert "50,001 replies" in caught.value.__notes__[0]
-    assert client.dbsize() == 50_001
-
-
-def test_source_that_lost_another_server(server: LocalServer, client: redis.Redis) -> None:
-    """The source may read from or load into it; the rows before the error are still loaded."""
-    lost = fastresp.TransportError("lost the other server", fastresp.Report("socket", commands=7))
-
-    def fail() -> None:
-        raise lost
-
-    with pytest.raises(fastresp.TransportError) as caught:
-        insert(commands(6_000, 5_001, fail), server=server.url)
-    assert caught.value is lost
-    assert lost.report is not None
-    assert lost.report.replies == lost.report.commands == 5_001
-    assert client.dbsize() == 5_001
-
-
-def test_value_that_cannot_be_sent(server: LocalServer, client: redis.Redis) -> None:
-    rows = [{"id": i, "name": "x" if i != 1234 else object()} for i in range(2000)]
-    with pytest.raises(fastresp.EncodeError, match="row 1,234") as caught:
-        insert(rows, "HSET user:{id} name {name}", server=server.url)
-    assert (caught.value.row, caught.value.argument) == (1234, 3)
-    assert "1,234 replies" in caught.value.__notes__[0]
-    assert client.dbsize() == 1234
-
-
-def test_source_raises_after_the_server_is_lost(start_server: Callable[..., LocalServer]) -> None:
-    server = start_server()
-
-    def fail() -> None:
-        server.stop()
-        raise SourceFailure
-
-    with pytest.raises(SourceFailure) as caught:
-        insert(commands(400_000, 300_000, fail), server=server.url)
-    assert "lost the connection" in "".join(caught.value.__notes__)
-
-
-def wait_until_gone(children: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(children, timeout=20)
-    assert not alive
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("attempt", range(10))
-def test_ctrl_c(server: LocalServer, client: redis.Redis, attempt: int) -> None:
-    """SIGINT to the whole process group, as a terminal sends it."""
-    child = running_load(server.url, "redis-cli", 10_000 + 7919 * attempt)
-    started = psutil.Process(child.pid).children()
-    os.killpg(child.pid, signal.SIGINT)
-    acknowledged, doubt = interrupted(child)
-    wait_until_gone(started)
-    assert (whole_prefix(client), doubt) == (acknowledged, 0)
-
-
-@pytest.mark.slow
-def test_second_ctrl_c_does_not_wait(start_server: Callable[..., LocalServer]) -> None:
-    """The first waits for a frozen server, the second ends the load immediately."""
-    server = start_server()
-    child = running_load(server.url, "redis-cli", 10_000)
-    started = psutil.Process(child.pid).children()
-    os.kill(server.process.pid, signal.SIGSTOP)
-    time.sleep(0.5)
-    child.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    assert child.poll() is None
-    child.send_signal(signal.SIGINT)
-    child.communicate(timeout=10)
-    wait_until_gone(started)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("attempt", range(10))
-def test_killed_without_warning(server: LocalServer, client: redis.Redis, attempt: int) -> None:
-    """kill -9 of the loading process: the server got whole commands only, and redis-cli ends."""
-    child = running_load(server.url, "redis-cli", 10_000 + 7919 * attempt)
-    started = psutil.Process(child.pid).children()
-    child.kill()
-    child.communicate(timeout=30)
-    wait_until_gone(started)
-    assert whole_prefix(client) > 10_000
 
 
 def test_raw_resp_in_pieces(server: LocalServer, client: redis.Redis) -> None:

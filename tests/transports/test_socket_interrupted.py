@@ -1,4 +1,4 @@
-"""Sources that fail and interruptions on the socket transports: every command is accounted for."""
+"""Sources that fail, and interruptions: every command is accounted for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 
+import psutil
 import pytest
 import redis
 from loads import Insert, commands, interrupted, running_load, whole_prefix
@@ -25,21 +26,22 @@ class SourceFailure(Exception):
 
 @pytest.mark.parametrize("failure", [SourceFailure("mine"), MemoryError()])
 def test_source_raises(
-    insert: Insert, server: LocalServer, client: redis.Redis, failure: Exception
+    insert_any: Insert, server: LocalServer, client: redis.Redis, failure: Exception
 ) -> None:
     def fail() -> None:
         raise failure
 
     with pytest.raises(type(failure)) as caught:
-        insert(commands(60_000, 50_001, fail), server=server.url)
+        insert_any(commands(60_000, 50_001, fail), server=server.url)
     assert caught.value is failure
     assert failure.report.replies == failure.report.commands == 50_001  # type: ignore[attr-defined]
-    assert "50,001 replies" in failure.__notes__[0]
+    assert "50,001 commands" in failure.__notes__[-1]
+    assert "50,001 replies" in failure.__notes__[-1]
     assert client.dbsize() == 50_001
 
 
 def test_source_that_lost_another_server(
-    insert: Insert, server: LocalServer, client: redis.Redis
+    insert_any: Insert, server: LocalServer, client: redis.Redis
 ) -> None:
     """The source may read from or load into it; the rows before the error are still loaded."""
     lost = fastresp.TransportError("lost the other server", fastresp.Report("socket", commands=7))
@@ -48,7 +50,7 @@ def test_source_that_lost_another_server(
         raise lost
 
     with pytest.raises(fastresp.TransportError) as caught:
-        insert(commands(6_000, 5_001, fail), server=server.url)
+        insert_any(commands(6_000, 5_001, fail), server=server.url)
     assert caught.value is lost
     assert lost.report is not None
     assert lost.report.replies == lost.report.commands == 5_001
@@ -90,18 +92,18 @@ def test_interruption_leaves_no_connection_open(
 
 
 def test_value_that_cannot_be_sent(
-    insert: Insert, server: LocalServer, client: redis.Redis
+    insert_any: Insert, server: LocalServer, client: redis.Redis
 ) -> None:
     rows = [{"id": i, "name": "x" if i != 1234 else object()} for i in range(2000)]
     with pytest.raises(fastresp.EncodeError, match=r"row 1,234") as caught:
-        insert(rows, "HSET user:{id} name {name}", server=server.url)
+        insert_any(rows, "HSET user:{id} name {name}", server=server.url)
     assert (caught.value.row, caught.value.argument) == (1234, 3)
     assert caught.value.report.replies == 1234
     assert client.dbsize() == 1234
 
 
 def test_value_larger_than_the_server_accepts(
-    insert: Insert, server: LocalServer, client: redis.Redis
+    insert_any: Insert, server: LocalServer, client: redis.Redis
 ) -> None:
     client.config_set("proto-max-bulk-len", 1 << 20)
     rows = [("a", 1), ("b", "x" * (1 << 20)), ("c", "x" * ((1 << 20) + 1)), ("d", 1)]
@@ -109,18 +111,18 @@ def test_value_larger_than_the_server_accepts(
         for kind in (str, str.encode, lambda s: bytearray(s.encode()), lambda s: s + "é"):
             data = [(k, kind(v) if k == "c" else v) for k, v in rows]
             with pytest.raises(fastresp.EncodeError, match=r"row 2 .*proto-max-bulk-len") as caught:
-                insert(data, "SET {0} {1}", server=server.url)
+                insert_any(data, "SET {0} {1}", server=server.url)
             assert (caught.value.row, caught.value.argument) == (2, 2)
             assert client.strlen("b") == 1 << 20
             assert sorted(client.keys("*")) == [b"a", b"b"]
         with pytest.raises(fastresp.EncodeError, match=r"row 1 .*argument 2"):
-            insert(rows, "SET {0} -{1}", server=server.url)
+            insert_any(rows, "SET {0} -{1}", server=server.url)
     finally:
         client.config_set("proto-max-bulk-len", 512 << 20)
 
 
 def test_source_raises_after_the_server_is_lost(
-    insert: Insert, start_server: Callable[..., LocalServer]
+    insert_any: Insert, start_server: Callable[..., LocalServer]
 ) -> None:
     server = start_server()
 
@@ -129,23 +131,42 @@ def test_source_raises_after_the_server_is_lost(
         raise SourceFailure
 
     with pytest.raises(SourceFailure) as caught:
-        insert(commands(400_000, 300_000, fail), server=server.url)
+        insert_any(commands(400_000, 300_000, fail), server=server.url)
     assert "lost the connection" in "".join(caught.value.__notes__)
 
 
+# Transports and modes of loads in other processes.
+HOW = [("socket", "commands"), ("socket", "merge"), ("redis-cli", "commands")]
+
+
+def wait_until_gone(children: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert not alive
+
+
 @pytest.mark.few(3)
-@pytest.mark.parametrize("mode", ["commands", "merge"])
+@pytest.mark.parametrize(("transport", "mode"), HOW)
 @pytest.mark.parametrize("attempt", range(10))
-def test_ctrl_c(server: LocalServer, client: redis.Redis, attempt: int, mode: str) -> None:
-    child = running_load(server.url, "socket", 10_000 + 7919 * attempt, mode)
+def test_ctrl_c(
+    server: LocalServer, client: redis.Redis, attempt: int, transport: str, mode: str
+) -> None:
+    """SIGINT to the whole process group, as a terminal sends it."""
+    child = running_load(server.url, transport, 10_000 + 7919 * attempt, mode)
+    started = psutil.Process(child.pid).children()
     os.killpg(child.pid, signal.SIGINT)
     acknowledged, doubt = interrupted(child)
+    wait_until_gone(started)
     assert (whole_prefix(client), doubt) == (acknowledged, 0)
 
 
-def test_second_ctrl_c_does_not_wait(start_server: Callable[..., LocalServer]) -> None:
+@pytest.mark.parametrize("transport", ["socket", pytest.param("redis-cli", marks=pytest.mark.slow)])
+def test_second_ctrl_c_does_not_wait(
+    start_server: Callable[..., LocalServer], transport: str
+) -> None:
+    """The first waits for a frozen server, the second ends the load immediately."""
     server = start_server()
-    child = running_load(server.url, "socket", 10_000)
+    child = running_load(server.url, transport, 10_000)
+    started = psutil.Process(child.pid).children()
     os.kill(server.process.pid, signal.SIGSTOP)
     time.sleep(0.5)
     child.send_signal(signal.SIGINT)
@@ -153,26 +174,32 @@ def test_second_ctrl_c_does_not_wait(start_server: Callable[..., LocalServer]) -
     assert child.poll() is None
     child.send_signal(signal.SIGINT)
     child.communicate(timeout=10)
+    wait_until_gone(started)
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("mode", ["commands", "merge"])
+@pytest.mark.parametrize(("transport", "mode"), HOW)
 @pytest.mark.parametrize("attempt", range(5))
 def test_killed_without_warning(
-    server: LocalServer, client: redis.Redis, attempt: int, mode: str
+    server: LocalServer, client: redis.Redis, attempt: int, transport: str, mode: str
 ) -> None:
+    """kill -9 of the loading process: the server got whole commands only, and redis-cli ends."""
     before = client.info("clients")["connected_clients"]
-    child = running_load(server.url, "socket", 10_000 + 7919 * attempt, mode)
+    child = running_load(server.url, transport, 10_000 + 7919 * attempt, mode)
+    started = psutil.Process(child.pid).children()
     child.kill()
     child.communicate(timeout=30)
+    wait_until_gone(started)
     deadline = time.monotonic() + 10
     while client.info("clients")["connected_clients"] > before:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert whole_prefix(client) > 0
+    assert whole_prefix(client) > (10_000 if transport == "redis-cli" else 0)
 
 
-@pytest.mark.parametrize("failure", [asyncio.CancelledError, GeneratorExit, SystemExit])
+@pytest.mark.parametrize(
+    "failure", [asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit]
+)
 @pytest.mark.parametrize("transport", ["redis-cli", "socket"])
 def test_source_raises_what_ends_a_task(
     server: LocalServer, client: redis.Redis, transport: str, failure: type[BaseException]

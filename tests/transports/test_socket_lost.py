@@ -1,4 +1,4 @@
-"""Lost, frozen and corrupted connections, sync and asyncio: every command is accounted for."""
+"""Lost, frozen and corrupted connections: every command is accounted for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import redis
-from loads import Insert, commands, in_the_background, insert_asyncio, insert_sync, lost
+from loads import VALUE, Insert, commands, in_the_background, insert_asyncio, insert_sync, lost
 
 import fastresp
 from fastresp.server.local_server import LocalServer
@@ -65,46 +65,48 @@ def kill_at_random(insert: Insert, start_server: Callable[..., LocalServer], see
     assert "lost the connection" in str(error)
 
 
-def test_killed_connection(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
+def test_killed_connection(insert_any: Insert, server: LocalServer, client: redis.Redis) -> None:
     def kill_the_other() -> None:
         mine = str(client.client_id())
         for other in client.client_list():
             if other["id"] != mine:
                 client.client_kill_filter(_id=other["id"])
 
-    error = lost(insert, server.url, commands(400_000, 200_000, kill_the_other))
+    error = lost(insert_any, server.url, commands(400_000, 200_000, kill_the_other))
     assert "CLIENT KILL" in str(error)
     assert "a new connection works" in str(error)
     report = error.report
     assert report is not None
-    assert 0 < report.acknowledged <= client.dbsize() <= report.acknowledged + report.in_doubt
+    assert report.acknowledged > 0 or report.transport == "redis-cli"
+    assert report.acknowledged <= client.dbsize() <= report.acknowledged + report.in_doubt
 
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("count", [10, 500_000], ids=["in-the-buffers", "buffers-full"])
 def test_frozen_server(
-    insert: Insert, start_server: Callable[..., LocalServer], count: int
+    insert_any: Insert, start_server: Callable[..., LocalServer], count: int
 ) -> None:
     server = start_server()
     pid = server.process.pid
     data = commands(count, count // 2, lambda: os.kill(pid, signal.SIGSTOP))
     started = time.monotonic()
-    error = lost(insert, server.url, data, timeout=1.0)
+    error = lost(insert_any, server.url, data, timeout=1.0)
     assert time.monotonic() - started < 20
     assert isinstance(error, fastresp.TransportTimeout)
     assert "no progress for 1 s" in str(error)
     report = error.report
     assert report is not None
     os.kill(pid, signal.SIGCONT)
-    stored = redis.Redis.from_url(server.url).dbsize()
-    assert report.acknowledged <= stored <= report.acknowledged + report.in_doubt
-    assert report.in_doubt + report.unsent > 0
+    client = redis.Redis.from_url(server.url)
+    assert report.acknowledged <= client.dbsize() <= report.acknowledged + report.in_doubt
+    assert report.in_doubt > 0 or (report.unsent > 0 and report.transport == "socket")
+    assert set(client.mget("key:0", *client.keys()[:100])) <= {VALUE.encode(), None}
 
 
 @pytest.mark.few(1)
-def test_slow_source_is_not_a_timeout(insert: Insert, server: LocalServer) -> None:
+def test_slow_source_is_not_a_timeout(insert_any: Insert, server: LocalServer) -> None:
     data = commands(100_000, 50_000, lambda: time.sleep(1.5))
-    assert insert(data, server=server.url, timeout=1.0).replies == 100_000
+    assert insert_any(data, server=server.url, timeout=1.0).replies == 100_000
 
 
 # By the server's clock, since the time of a loop depends on the machine.
