@@ -1,4 +1,7 @@
-"""``fastresp.aio.loader``: the same load as without asyncio; cancellations, and several tasks."""
+"""``fastresp.aio.loader``: pauses, cancellations, and several tasks.
+
+``load/test_loader.py`` compares its loads with those of ``mass_insert``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
-from typing import Any
 
 import pytest
 import redis
@@ -20,70 +22,9 @@ import fastresp.aio
 from fastresp.server.local_server import LocalServer
 
 
-async def push_async(rows: Any, template: Any = None, **options: Any) -> fastresp.Report:
-    async with fastresp.aio.loader(template, **options) as load:
-        for row in rows:
-            await load.write(row)
-    return load.report
-
-
-def push(rows: Any, template: Any = None, **options: Any) -> fastresp.Report:
-    with fastresp.loader(template, **options) as load:
-        for row in rows:
-            load.write(row)
-    return load.report
-
-
-JOB = fastresp.Checkpoint("job", source_id="1")
-TUPLES = [(i % 50, f"item {i}") for i in range(3000)]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"on_error": "collect"},
-        {"mode": "merge", "on_error": "collect"},
-        {"connections": 3, "on_error": "collect"},
-        {"checkpoint": JOB, "on_error": "collect"},
-    ],
-    ids=str,
-)
-def test_same_as_without_asyncio(
-    server: LocalServer, client: redis.Redis, options: dict[str, Any]
-) -> None:
-    found = []
-    for load in (push, lambda *given, **more: asyncio.run(push_async(*given, **more))):
-        client.flushall()
-        client.set("list:7", "not a list")
-        error = None
-        try:
-            report = load(TUPLES, "RPUSH list:{0} {1}", server=server.url, **options)
-        except fastresp.LoadErrors as caught:
-            error, report = caught, caught.report
-        lists = [client.lrange(f"list:{i}", 0, -1) for i in range(50) if i != 7]
-        counts = report.rows, report.commands, report.replies, report.failed, report.errors_by_code
-        found.append((type(error), lists, counts, [str(each) for each in report.errors]))
-    assert found[0] == found[1]
-    assert found[0][2][3] == 60
-
-
 def test_transport() -> None:
     with pytest.raises(ValueError, match="transport must be 'auto' or 'socket' in asyncio"):
         fastresp.aio.loader("SET {0} x", transport="redis-cli")  # type: ignore[arg-type]
-
-
-def test_flush(server: LocalServer, client: redis.Redis) -> None:
-    async def main() -> None:
-        async with fastresp.aio.loader("SET {0} x", server.url, timeout=0.3) as load:
-            for end in (10, 20):
-                for number in range(end - 10, end):
-                    await load.write(number)
-                await load.flush()
-                assert client.dbsize() == load.report.replies == end
-                await asyncio.sleep(0.5)
-
-    asyncio.run(main())
 
 
 def test_several_tasks(server: LocalServer, client: redis.Redis) -> None:
@@ -113,7 +54,9 @@ def test_other_tasks_run(server: LocalServer) -> None:
                 await asyncio.sleep(0)
 
         task = asyncio.create_task(tick())
-        await push_async(range(100_000), "SET {0} x", server=server.url)
+        async with fastresp.aio.loader("SET {0} x", server.url) as load:
+            for number in range(100_000):
+                await load.write(number)
         task.cancel()
         return ticks
 
@@ -165,30 +108,6 @@ def test_load_that_ends_in_a_pause(start_server: Callable[..., LocalServer]) -> 
         server.start()
 
 
-class Failed(Exception):
-    """Raised in a block."""
-
-
-@pytest.mark.parametrize("kind", [Failed, StopAsyncIteration])
-def test_exception_in_the_block(
-    server: LocalServer, client: redis.Redis, kind: type[Exception]
-) -> None:
-    async def main() -> None:
-        async with fastresp.aio.loader("SET {0} x", server.url) as load:
-            loads.append(load)
-            for number in range(100):
-                await load.write(number)
-            raise kind
-
-    loads: list[fastresp.aio.Loader] = []
-    with pytest.raises(kind) as caught:
-        asyncio.run(main())
-    assert caught.traceback[-1].name == "main"
-    report = loads[0].report
-    assert (report.rows, report.replies, client.dbsize()) == (100, 100, 100)
-    assert getattr(caught.value, "report", report) is report
-
-
 def test_generator_that_is_closed_early(server: LocalServer, client: redis.Redis) -> None:
     """All rows that were written are sent, as without asyncio."""
 
@@ -209,17 +128,6 @@ def test_generator_that_is_closed_early(server: LocalServer, client: redis.Redis
     asyncio.run(main())
     report = loads[0].report
     assert (report.rows, report.replies, client.dbsize()) == (50, 50, 50)
-
-
-def test_caught_error_of_a_row(server: LocalServer, client: redis.Redis) -> None:
-    async def main() -> fastresp.Report:
-        async with fastresp.aio.loader("SET {0} {1}", server.url) as load:
-            for value in ("x", object(), "y"):
-                with suppress(fastresp.EncodeError):
-                    await load.write((value, value))
-        return load.report
-
-    assert asyncio.run(main()).replies == client.dbsize() == 2
 
 
 @pytest.mark.parametrize("place", ["block", "write", "flush", "exit"])
@@ -307,35 +215,6 @@ def test_timeout_of_a_write_in_a_task_group(server: LocalServer, cancelled: bool
     [error] = caught.value.exceptions
     assert isinstance(error, fastresp.TransportError)
     assert "the load was cancelled" in str(error)
-
-
-def test_lost_server(start_server: Callable[..., LocalServer]) -> None:
-    server = start_server()
-
-    async def main() -> None:
-        async with fastresp.aio.loader("SET {0} {1}", server.url) as load:
-            for number in range(10**9):
-                await load.write((number, VALUE))
-                if number == 50_000:
-                    server.process.kill()
-
-    with pytest.raises(fastresp.TransportError) as caught:
-        asyncio.run(main())
-    assert caught.value.report is not None
-
-
-def test_only_in_its_block(server: LocalServer) -> None:
-    async def main() -> None:
-        load = fastresp.aio.loader("SET {0} x", server.url)
-        with pytest.raises(ValueError, match="use the loader in a 'with' statement"):
-            await load.write(1)
-        async with load:
-            await load.write(1)
-        for call in (lambda: load.write(1), load.flush):
-            with pytest.raises(ValueError, match="the load has ended"):
-                await call()
-
-    asyncio.run(main())
 
 
 def test_dropped_loader(server: LocalServer, client: redis.Redis) -> None:

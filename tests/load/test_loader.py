@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import inspect
 import os
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +23,7 @@ import redis
 from loads import VALUE, commands, in_the_background, whole_prefix
 
 import fastresp
+import fastresp.aio
 from fastresp.server.local_server import LocalServer
 
 COUNT = 3000
@@ -44,6 +47,53 @@ def push(rows: Any, template: Any = None, **options: Any) -> fastresp.Report:
         for row in rows:
             load.write(row)
     return load.report
+
+
+async def push_async(rows: Any, template: Any = None, **options: Any) -> fastresp.Report:
+    async with fastresp.aio.loader(template, **options) as load:
+        for row in rows:
+            await load.write(row)
+    return load.report
+
+
+def push_in_asyncio(*arguments: Any, **options: Any) -> fastresp.Report:
+    return asyncio.run(push_async(*arguments, **options))
+
+
+class AwaitedLoader:
+    """The asyncio loader with synchronous calls."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *arguments: Any, **options: Any) -> None:
+        self.run = loop.run_until_complete
+        self.load = fastresp.aio.loader(*arguments, **options)
+
+    def __enter__(self) -> AwaitedLoader:
+        self.run(self.load.__aenter__())
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.run(self.load.__aexit__(*error))
+
+    def write(self, row: Any) -> None:
+        self.run(self.load.write(row))
+
+    def flush(self) -> None:
+        self.run(self.load.flush())
+
+    @property
+    def report(self) -> fastresp.Report:
+        return self.load.report
+
+
+@pytest.fixture(params=["sync", "asyncio"])
+def open_loader(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """``loader``, and the asyncio loader with synchronous calls."""
+    if request.param == "sync":
+        yield fastresp.loader
+        return
+    loop = asyncio.new_event_loop()
+    yield partial(AwaitedLoader, loop)
+    loop.close()
 
 
 def described(error: fastresp.CommandError) -> dict[str, Any]:
@@ -122,11 +172,12 @@ def test_same_as_mass_insert(server: LocalServer, client: redis.Redis, case: str
     rows, template, options = CASES[case]
     # Where chunks end depends on time, and so does which commands are merged.
     without = SIZES if "mode" in options or "checkpoint" in options else set()
-    one, other = (
+    loads = insert, push, push_in_asyncio
+    expected, *found = (
         outcome(load, client, without, rows, template, server=server.url, **options)
-        for load in (insert, push)
+        for load in (loads[:2] if case == "redis-cli" else loads)
     )
-    assert one == other
+    assert all(each == expected for each in found)
 
 
 def test_same_messages(server: LocalServer) -> None:
@@ -202,9 +253,11 @@ def test_row_that_is_changed_later(server: LocalServer, client: redis.Redis) -> 
     assert [client.hget(f"user:{i}", "name") for i in range(100)] == [b"%d" % i for i in range(100)]
 
 
-def test_caught_error_of_a_row(server: LocalServer, client: redis.Redis) -> None:
+def test_caught_error_of_a_row(
+    open_loader: Callable[..., Any], server: LocalServer, client: redis.Redis
+) -> None:
     """The row is not written, and the load continues."""
-    with fastresp.loader("SET {0} {1}", server.url) as load:
+    with open_loader("SET {0} {1}", server.url) as load:
         for number in range(100):
             if number % 10 != 3:
                 load.write((number, VALUE))
@@ -238,9 +291,14 @@ def test_slow_rows_are_sent_at_once(server: LocalServer, client: redis.Redis) ->
     ],
     ids=str,
 )
-def test_flush(server: LocalServer, client: redis.Redis, options: dict[str, Any]) -> None:
+def test_flush(
+    open_loader: Callable[..., Any],
+    server: LocalServer,
+    client: redis.Redis,
+    options: dict[str, Any],
+) -> None:
     """All rows so far are in the server, and counted. The load continues, also after a pause."""
-    with fastresp.loader("RPUSH list:{0} {1}", server.url, timeout=0.5, **options) as load:
+    with open_loader("RPUSH list:{0} {1}", server.url, timeout=0.5, **options) as load:
         load.flush()
         for end in range(1000, 4000, 1000):
             for number in range(end - 1000, end):
@@ -336,14 +394,22 @@ class Failed(Exception):
     """Raised in a block."""
 
 
-@pytest.mark.parametrize("kind", [Failed, KeyboardInterrupt, SystemExit, StopIteration])
+# Exceptions that no generator can raise.
+STOPS = (StopIteration, StopAsyncIteration)
+
+
+@pytest.mark.parametrize("kind", [Failed, KeyboardInterrupt, SystemExit, *STOPS])
 @pytest.mark.parametrize("options", [{}, {"mode": "merge"}, {"connections": 2}], ids=str)
 def test_exception_in_the_block(
-    server: LocalServer, client: redis.Redis, kind: type[BaseException], options: dict[str, Any]
+    open_loader: Callable[..., Any],
+    server: LocalServer,
+    client: redis.Redis,
+    kind: type[BaseException],
+    options: dict[str, Any],
 ) -> None:
     """It propagates with the report, and all earlier rows are loaded."""
     error = kind("of the block")
-    with pytest.raises(kind) as caught, fastresp.loader("SET {0} x", server.url, **options) as load:
+    with pytest.raises(kind) as caught, open_loader("SET {0} x", server.url, **options) as load:
         for number in range(100):
             load.write(number)
         raise error
@@ -351,7 +417,7 @@ def test_exception_in_the_block(
     assert [entry.name for entry in caught.traceback] == ["test_exception_in_the_block"]
     report = load.report
     assert (report.rows, report.replies, client.dbsize()) == (100, 100, 100)
-    if kind is not StopIteration:  # which no generator can raise
+    if kind not in STOPS:
         assert error.report is report  # type: ignore[attr-defined]
         assert "100 commands" in error.__notes__[0]
     with pytest.raises(ValueError, match="the load has ended; open another loader"):
@@ -384,19 +450,21 @@ def test_ctrl_c(server: LocalServer, client: redis.Redis, after_s: float) -> Non
     assert whole_prefix(client) == report.acknowledged == report.rows > 0
 
 
-def test_lost_server(start_server: Callable[..., LocalServer]) -> None:
+def test_lost_server(
+    open_loader: Callable[..., Any], start_server: Callable[..., LocalServer]
+) -> None:
     server = start_server()
     with (
         pytest.raises(fastresp.TransportError) as caught,
-        fastresp.loader(None, server.url) as load,
+        open_loader(None, server.url) as load,
     ):
         for number, command in enumerate(commands(10**9)):
             load.write(command)
-            if number == 50_000:
+            if number == 5_000:
                 server.process.kill()
     report = caught.value.report
     assert report is load.report is not None
-    assert report.acknowledged + report.in_doubt + report.unsent >= 50_000 - 1
+    assert report.acknowledged + report.in_doubt + report.unsent >= 5_000 - 1
     with pytest.raises(ValueError, match="the load has ended"):
         load.write(("SET", "a", 1))
 
@@ -445,8 +513,8 @@ def test_memory_is_bounded(start_server: Callable[..., LocalServer]) -> None:
 # The life of a loader.
 
 
-def test_only_in_its_block(server: LocalServer) -> None:
-    load = fastresp.loader("SET {0} x", server.url)
+def test_only_in_its_block(open_loader: Callable[..., Any], server: LocalServer) -> None:
+    load = open_loader("SET {0} x", server.url)
     assert load.report.rows == 0
     for call in (lambda: load.write(1), load.flush):
         with pytest.raises(ValueError, match="use the loader in a 'with' statement"):
