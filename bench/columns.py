@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import redis
 from commands import commands
+from encoders import Encoder, measure_encoders
 from results import Result
 from script import run_script
 

@@ -57,9 +57,6 @@ Function = tuple[str, int, str]
 class Untimed(buffer.Clock):
     """A clock that adds nothing to the profile."""
 
-    def __init__(self) -> None:
-        pass
-
     def time(self, what: str, run: Callable[..., Any], *args: object) -> Any:
         return run(*args)
 
@@ -95,11 +92,11 @@ def seconds_of(stats: pstats.Stats) -> dict[str, float]:
     return seconds
 
 
-def profiled(way: buffer.Way, operations: int) -> dict[str, float]:
+def profiled(way: buffer.Way, operations: int, clock: Untimed) -> dict[str, float]:
     """Push and pop as in the report; return the CPU seconds of each class."""
     profiler = cProfile.Profile(time.process_time)
     profiler.enable()
-    way.run(operations, Untimed())
+    way.run(operations, clock)
     profiler.disable()
     return seconds_of(pstats.Stats(profiler))
 
@@ -108,13 +105,14 @@ def compare(args: argparse.Namespace) -> list[Result]:
     buffer.process = process
     results: dict[tuple[str, str, str], Result] = {}
     with running() as server:
+        clock = Untimed(server.process)
         for number in range(args.rounds + 1):
             for make, push, pop, parser, _ in buffer.ways(server):
                 if (name := pop if pop in METHODS else push) not in METHODS:
                     continue
                 show(f"round {number} of {args.rounds}: {name} {parser}")
                 operations = (args.iterations if number else 1) * buffer.DIVISOR
-                seconds = profiled(make(), operations)
+                seconds = profiled(make(), operations, clock)
                 whole = sum(seconds.values())
                 for kind, taken in seconds.items() if number else ():
                     row = Result(TABLE, f"{name}: {kind}", parser, operations)

@@ -22,8 +22,6 @@ BASE = "redis-py"
 FIELDS = ["name", "email", "city", "age", "joined"]
 KEYS = [f"user:{index}" for index in range(COUNT)]
 
-Run = Callable[[], Any]
-
 
 def load(url: str) -> None:
     rows = (
@@ -40,7 +38,7 @@ def load(url: str) -> None:
     mass_insert(rows, "HSET user:{id} {**}", server=url, transport="socket")
 
 
-def contenders(server: Server) -> dict[str, Run]:
+def contenders(server: Server) -> dict[str, Callable[[], Any]]:
     url = server.url
     command = "HMGET {0} " + " ".join(FIELDS)
 
@@ -58,7 +56,7 @@ def contenders(server: Server) -> dict[str, Run]:
     }
 
 
-def check(runs: dict[str, Run]) -> None:
+def check(runs: dict[str, Callable[[], Any]]) -> None:
     expected = runs[BASE]()
     columns, found = runs["columns"](), runs["pattern"]()
     order = sorted(range(COUNT), key=lambda index: int(found["id"][index].as_py()))
