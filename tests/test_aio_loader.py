@@ -1,6 +1,6 @@
 """``fastresp.aio.loader``: pauses, cancellations, and several tasks.
 
-``load/test_loader.py`` compares its loads with those of ``mass_insert``.
+``load/test_loader.py`` compares its loads with ``mass_insert``.
 """
 
 from __future__ import annotations

@@ -50,16 +50,19 @@ class Claim:
     text: str
     figures: dict[str, Measure] = field(default_factory=dict)
 
-    def __call__(self, results: Results) -> str:
-        """Return the text with the figures.
+    def pieces(self, results: Results) -> list[tuple[str, str]]:
+        """Return the pieces of the claim in order: text, and the figure that follows the text.
 
         Raises:
             NotMeasured: a figure is not in the results.
         """
-        return "".join(
-            text + (formatted(self.figures[name](results), kind or "") if name else "")
+        return [
+            (text, formatted(self.figures[name](results), kind or "") if name else "")
             for text, name, kind, _ in Formatter().parse(self.text)
-        )
+        ]
+
+    def __call__(self, results: Results) -> str:
+        return "".join(text + figure for text, figure in self.pieces(results))
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[str]], words: int = 1) -> str:
