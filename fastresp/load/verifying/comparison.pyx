@@ -7,7 +7,6 @@ from time import time
 from libc.string cimport memcmp
 
 from ...resp.grammar cimport Incoming, integer_value, is_crlf, length_end, pass_crlf
-from .overwrites cimport OverwriteTracker, group_of
 from .write_command cimport (
     COUNT,
     DELETED,
@@ -27,10 +26,12 @@ from .write_command cimport (
     TTL,
     ExpectedItems,
     Item,
+    OverwriteTracker,
     Read,
     ReadPlan,
     ValueForm,
     WriteCommand,
+    group_of,
     is_absolute,
     is_list,
 )

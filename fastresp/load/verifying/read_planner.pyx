@@ -24,6 +24,7 @@ from .write_command cimport (
     DELETED,
     DOCUMENT,
     FIELDS,
+    FLAGS,
     INDEX,
     LEFT,
     MEMBERS,
@@ -35,8 +36,10 @@ from .write_command cimport (
     NUMBER,
     ONE,
     PASSED,
+    RANGE,
     RIGHT,
     SCORES,
+    SEVERAL,
     TEXT,
     TEXTS,
     TTL,
@@ -47,16 +50,14 @@ from .write_command cimport (
     LastVerb,
     Read,
     ReadPlan,
+    ReplyKind,
     ValueForm,
     WriteCommand,
     is_absolute,
     is_list,
-    list_index,
-    makes_key,
     next_command,
     next_item,
     parse_command,
-    reply_kind_of,
     start_at,
     verb_names,
 )
@@ -93,6 +94,30 @@ def can_be_verified(bytes command not None):
     walk.base = walk.p = command
     walk.large = walk.stop = NULL
     return parse_command(&s, &walk, &last, False)
+
+
+cdef bint makes_key(const WriteCommand *s) noexcept:
+    """Return whether a command replaces or deletes whole keys, even if it keeps times to live."""
+    return s.form in (TEXT, TEXTS, DELETED) or s.form == DOCUMENT and s.whole
+
+
+cdef long long list_index(const WriteCommand *s) except? -1:
+    """Return the list index of an LSET command, which occurs only in a recheck."""
+    cdef WriteCommand items = s[0]
+    cdef Item item
+    next_item(&items, &item)
+    return int(item.name[:item.name_size])
+
+
+cdef ReplyKind reply_kind_of(ValueForm form) noexcept:
+    """Return the kind of reply to a read of this form."""
+    if form == TEXT or form == DOCUMENT:
+        return ONE
+    if form == MEMBERS or form == NO_MEMBERS:
+        return FLAGS
+    if is_list(form) or form == INDEX:
+        return RANGE
+    return SEVERAL
 
 
 cdef class ReadPlanner:

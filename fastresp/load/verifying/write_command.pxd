@@ -1,5 +1,6 @@
 """The values that a command of the source writes or removes, and the reads that verify them."""
 
+from ...encode.payload.duplicates cimport Numbers
 from ...resp.buffer cimport Chunk, Reference
 from ...resp.slots cimport Walk, end_of
 
@@ -85,24 +86,14 @@ cdef bint parse_command(
     WriteCommand *s, const Walk *start, LastVerb *last, bint recheck
 ) noexcept nogil
 cdef void next_item(WriteCommand *s, Item *item) noexcept nogil
-cdef long long list_index(const WriteCommand *s) except? -1
 
 
 cdef inline bint is_list(ValueForm form) noexcept nogil:
     return form == RIGHT or form == LEFT
 
 
-cdef inline bint is_relative(Clock clock) noexcept nogil:
-    return clock == SECONDS or clock == MILLISECONDS
-
-
 cdef inline bint is_absolute(Clock clock) noexcept nogil:
     return clock == AT_SECONDS or clock == AT_MILLISECONDS
-
-
-cdef inline bint makes_key(const WriteCommand *s) noexcept nogil:
-    """Return whether a command replaces or deletes whole keys, even if it keeps times to live."""
-    return s.form in (TEXT, TEXTS, DELETED) or s.form == DOCUMENT and s.whole
 
 
 # The kind of a reply.
@@ -136,9 +127,6 @@ cdef class ReadPlan:
     cdef Py_ssize_t room
     cdef Read *last(self) noexcept
     cdef Read *add(self, ReplyKind reply_kind, ValueForm form, Py_ssize_t command) except NULL
-
-
-cdef ReplyKind reply_kind_of(ValueForm form) noexcept
 
 
 # Iterates over the commands of a chunk.
@@ -175,3 +163,35 @@ cdef class ExpectedItems:
     cdef int move_to(self, Py_ssize_t command) except -1
     cdef int fill(self, const Read *read) except -1
     cdef int add_items(self, WriteCommand *s, const Read *read, Py_ssize_t command) except -1
+
+
+cdef class OverwriteTracker:
+    cdef object differences
+    cdef bint exact
+    cdef bint tracking          # whether anything was noted
+    cdef unsigned char *key_filter  # owned: a bit for each hash of a key
+    # With exact, by key: twice the number of overwrites, plus 1 if all items of the key are in the
+    # source.
+    cdef Numbers keys
+    # By key and item: 1 if the item was found.
+    cdef Numbers present
+    # By key: 1 if the key may have expired, with the items that later rows write.
+    cdef Numbers expired
+    cdef list found             # hashes of the found items of the last read
+    cdef int add_key(self, const char *key, Py_ssize_t size) except -1
+    cdef bint may_have_differences(self, const char *key, Py_ssize_t size) noexcept
+    cdef int overwrite(self, const WriteCommand *s, const Item *item) except -1
+    cdef int pass_commands(self, ExpectedItems items, const Read *read) except -1
+    cdef int erase(self, const char *key, Py_ssize_t size, bint keeps_ttl) except -1
+    cdef int expire(self, const char *key, Py_ssize_t size) except -1
+    cdef bint may_have_expired(self, const char *key, Py_ssize_t size) except -1
+    cdef int find(self, const Item *item) except -1
+    cdef int compare_count(
+        self, const WriteCommand *s, long long n, long long known, long long row
+    ) except -1
+    cdef int set_count(
+        self, bytes key, bytes verb, long long known, long long n, long long row
+    ) except -1
+
+
+cdef str group_of(ValueForm form)
