@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from copy import copy
 from typing import Any
 
@@ -111,24 +111,9 @@ class Link:
         """Convert redis-py's exceptions to a TransportError that says what to do."""
         return self.server.explained()
 
-    @contextmanager
-    def _once(self) -> Iterator[None]:
-        """Set ``lost`` after a connection error, so that redis-py can't reconnect."""
-        if self.lost:
-            raise redis.ConnectionError("the connection was lost")
-        self.lost = True
-        try:
-            yield
-        except redis.ResponseError:
-            self.lost = False
-            raise
-        self.lost = False
-
     def call(self, *words: Any) -> Any:
         """Run a command, and return its reply; raise an error reply."""
-        with self._once():
-            self._connection.send_command(*words)
-            return self._connection.read_response()
+        return self.together(words)[0]
 
     def together(self, *commands: tuple[Any, ...]) -> list[Any]:
         """Send commands in one pipeline, and return their replies; raise the first error reply."""
@@ -141,15 +126,18 @@ class Link:
     def replies(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Send commands in one pipeline, and return their replies, including error replies."""
         connection, found = self._connection, list[Any]()
-        with self._once():
-            for first in range(0, len(commands), PORTION):
-                portion = commands[first : first + PORTION]
-                connection.send_packed_command([b"".join(pack(*words) for words in portion)])
-                for _ in portion:
-                    try:
-                        found.append(connection.read_response())
-                    except redis.ResponseError as error:
-                        found.append(error)
+        if self.lost:
+            raise redis.ConnectionError("the connection was lost")
+        self.lost = True  # after a connection error, so that redis-py can't reconnect
+        for first in range(0, len(commands), PORTION):
+            portion = commands[first : first + PORTION]
+            connection.send_packed_command([b"".join(pack(*words) for words in portion)])
+            for _ in portion:
+                try:
+                    found.append(connection.read_response())
+                except redis.ResponseError as error:
+                    found.append(error)
+        self.lost = False
         return found
 
     def confirmed(self, confirmation: Confirmation) -> int:
@@ -290,7 +278,7 @@ class Links:
         for link in self.all:
             numbers = [number for address, number in connections if address == link.address]
             with link.explained():
-                elsewhere = [number for number in numbers if link.lives([number]) is False]
+                elsewhere = any(link.lives([number]) is False for number in numbers)
             if elsewhere:
                 raise possible_later(f"the server at {link.server} was replaced; resume the load")
 
