@@ -160,10 +160,11 @@ def test_the_same_database(copy: Copy, target: redis.Redis) -> None:
 
 
 def test_the_same_database_whose_info_is_refused(start_server: StartServer, port: int) -> None:
-    """The ID of the server is unknown, so addresses are compared."""
+    """The ID of the server is unknown, so addresses are compared; DBSIZE isn't needed."""
     server = start_server("--port", str(port))
     with redis.Redis.from_url(server.url) as client:
-        client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+@all", "-info")
+        rules = "on", "nopass", "~*", "+@all", "-info", "-dbsize"
+        client.execute_command("ACL", "SETUSER", "reader", *rules)
     for source, target in [
         (f"unix://reader:x@{server.socket}", server.url),
         (f"redis://reader:x@localhost:{port}", f"redis://127.0.0.1:{port}/0"),

@@ -331,25 +331,22 @@ def check_possible(data: Any, template: Template | None, options: Options) -> No
     if source_id is not None and not (isinstance(source_id, str) and _is_text(source_id)):
         words = f" must be a non-empty text, not {source_id!r}"
         raise CheckpointError(Message(Hint("source_id"), words))
-    refused = ""
+    refused: tuple[str | Hint, ...] = ()
     if isinstance(data, AsyncIterable):
-        refused = "asynchronous sources"
+        refused = ("asynchronous sources",)
     elif template is None or isinstance(data, RespFile | RejectsFile):
-        refused = "loads of whole commands; it needs a template"
-    else:
-        refused = _refused_names(command_names(data, template))
+        refused = ("loads of whole commands; it needs a template",)
+    elif names := _refused_names(command_names(data, template)):
+        refused = (names,)
+    elif isinstance(options.mode, Serialize):
+        words = "serialised loads; if one ends early, repeat it with "
+        refused = words, Hint("exists", "replace")
+    elif options.replaces and not is_idempotent(template, options.nulls):
+        refused = ("exists='replace' and commands that are not idempotent",)
+    elif options.retry not in (None, "never"):
+        refused = Hint("retry"), "; resume the load instead"
     if refused:
-        raise CheckpointError(Message(Hint("checkpoint"), f" can't be used with {refused}"))
-    if isinstance(options.mode, Serialize):
-        words = " can't be used with serialised loads; if one ends early, repeat it with "
-        raise CheckpointError(Message(Hint("checkpoint"), words, Hint("exists", "replace")))
-    if options.replaces and not is_idempotent(template, options.nulls):
-        words = " can't be used with exists='replace' and commands that are not idempotent"
-        raise CheckpointError(Message(Hint("checkpoint"), words))
-    if options.retry not in (None, "never"):
-        words = " can't be used with "
-        advice = "; resume the load instead"
-        raise CheckpointError(Message(Hint("checkpoint"), words, Hint("retry"), advice))
+        raise CheckpointError(Message(Hint("checkpoint"), " can't be used with ", *refused))
 
 
 def _is_text(value: str) -> bool:
