@@ -117,10 +117,10 @@ class TestTwoLoaders:
         first, second = (StoredCheckpoint(as_server(server.url), NAME, 10) for _ in range(2))
         for each in (first, second):
             each.open(1, batched=True)
-        first.claim({"source": "a"}, resume=True, take_over=False, clear=False)
+        first.claim({"source": "a"}, fastresp.Checkpoint(NAME, resume=True))
         first.renew(5)
         assert client.get(MARKER) == b"5"
-        second.claim({"source": "b"}, resume=False, take_over=True, clear=True)
+        second.claim({"source": "b"}, fastresp.Checkpoint(NAME, take_over=True, clear=True))
         first.renew(6)  # its connection is closed
         with pytest.raises(fastresp.CheckpointError, match="has taken over"):
             first.finish(fastresp.Report("socket"), 7)
@@ -138,7 +138,7 @@ class TestTwoLoaders:
         url = f"{server.url}?username=some&password=secret"
         checkpoint = StoredCheckpoint(as_server(url), NAME, 10)
         checkpoint.open(3, batched=True)
-        checkpoint.claim({"source": "a"}, resume=True, take_over=False, clear=False)
+        checkpoint.claim({"source": "a"}, fastresp.Checkpoint(NAME, resume=True))
         [before] = [each["id"] for each in client.client_list() if each["user"] == "some"]
         client.client_kill_filter(_id=before)
         client.execute_command("ACL", "SETUSER", "some", "-set")
@@ -155,7 +155,7 @@ class TestTwoLoaders:
         server = start_server("--appendonly", "yes")
         checkpoint = StoredCheckpoint(as_server(server.url), NAME, 10)
         checkpoint.open(1, batched=True)
-        checkpoint.claim({"source": "a"}, resume=True, take_over=False, clear=False)
+        checkpoint.claim({"source": "a"}, fastresp.Checkpoint(NAME, resume=True))
         server.process.kill()
         server.process.wait()
         server.start()

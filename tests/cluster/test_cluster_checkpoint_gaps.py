@@ -94,12 +94,12 @@ def test_nodes_have_other_addresses_elsewhere(cluster: LocalCluster) -> None:
     )
     for each in (first, second):
         each.open(1, batched=True)
-    first.claim({"source": "a"}, resume=True, take_over=False, clear=False)
+    first.claim({"source": "a"}, fastresp.Checkpoint(NAME, resume=True))
     key = f"fastresp:{{{NAME}}}"
     home = cluster.client_of(key)
     clients = [["127.0.0.1:1", run, ids] for _, run, ids in json.loads(home.hget(key, "clients"))]
     home.hset(key, "clients", json.dumps(clients))
-    second.claim({"source": "a"}, resume=True, take_over=True, clear=False)
+    second.claim({"source": "a"}, fastresp.Checkpoint(NAME, resume=True, take_over=True))
     left = [each for client in cluster.clients for each in client.client_list(_type="normal")]
     assert sum(each["name"] == f"fastresp:{NAME}" for each in left) == len(clients)
     for each in (first, second):

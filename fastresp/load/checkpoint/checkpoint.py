@@ -16,6 +16,7 @@ from typing import Any
 
 from ...outcome.errors import CheckpointError, TransportError, TransportTimeout
 from ...outcome.report import Report
+from ...server.options import Checkpoint
 from ...transports.filters import Confirmation
 from .description import Description, StoredProgress
 from .identity import check_same
@@ -30,13 +31,7 @@ class StoredCheckpoint(Description):
     """The checkpoint of a load; one loader at a time is its owner."""
 
     def claim(
-        self,
-        identity: dict[str, str],
-        *,
-        resume: bool,
-        take_over: bool,
-        clear: bool,
-        attempts: bool = False,
+        self, identity: dict[str, str], options: Checkpoint, *, attempts: bool = False
     ) -> StoredProgress:
         """Become the owner of the checkpoint, and return its progress.
 
@@ -45,17 +40,16 @@ class StoredCheckpoint(Description):
 
         Args:
             identity: properties of the source and options, which must equal the stored properties.
-            resume: whether to resume an existing checkpoint; otherwise, its existence is an error.
-            take_over: whether to resume even if another loader is active.
-            clear: whether to delete an existing checkpoint.
+            options: whether to resume, take over or delete an existing checkpoint; otherwise, its
+                existence is an error.
             attempts: whether this load and earlier loads are attempts at one task. If so, a
                 previous loader with an expired lease is replaced even if it has open connections,
                 and a load that has ended is resumed, because its source may have been incomplete.
 
         Raises:
             AtWork: another loader is active.
-            CheckpointError: the checkpoint exists and ``resume`` is False, or the checkpoint
-                belongs to another load.
+            CheckpointError: the checkpoint exists and is not to be resumed, or it belongs to
+                another load.
             TransportError: the server can't be reached.
         """
         identity = identity | {"kind of markers": self.markers.kind}
@@ -67,13 +61,13 @@ class StoredCheckpoint(Description):
                     self._enter(identity, {}, fresh=True)
                     return StoredProgress(self._nothing)
                 found = self._state()  # another loader has started meanwhile
-            if clear:
-                self._replace(identity, found, take_over=take_over, fresh=True, by_lease=attempts)
+            if options.clear:
+                self._replace(identity, found, options, by_lease=attempts)
                 return StoredProgress(self._nothing)
             done = self._done(found)
-            if not (done.ended or resume):
-                done.ran = self.markers.read()
-            if not resume:
+            if not options.resumes:
+                if not done.ended:
+                    done.ran = self.markers.read()
                 raise CheckpointError(self._exists(done))
             check_same(self.name, identity, found)
             if done.ended:
@@ -83,7 +77,7 @@ class StoredCheckpoint(Description):
                     self._home.call("UNWATCH")
                     return done
                 done.ended = ""
-            self._replace(identity, found, take_over=take_over, fresh=False, by_lease=attempts)
+            self._replace(identity, found, options, by_lease=attempts)
             done.ran = self.markers.read()
             return done
 
@@ -104,13 +98,7 @@ class StoredCheckpoint(Description):
         return found
 
     def _replace(
-        self,
-        identity: dict[str, str],
-        found: dict[str, str],
-        *,
-        take_over: bool,
-        fresh: bool,
-        by_lease: bool,
+        self, identity: dict[str, str], found: dict[str, str], options: Checkpoint, by_lease: bool
     ) -> None:
         """Replace the previous loader as the owner.
 
@@ -126,12 +114,12 @@ class StoredCheckpoint(Description):
                 ``close_all()`` and ``remove_truncated_transactions()``.
             TransportError: a server can't be reached.
         """
-        if not take_over:
+        if not options.take_over:
             check_alone(self._links, self.name, found, self._now, by_lease=by_lease)
         if not (self.fenced and found.get("fenced")):
             close_all(self._links, found.get("clients", ""), self._timeout)
         remove_truncated_transactions(self._links, found.get("clients", ""))
-        self._enter(identity, found, fresh=fresh)
+        self._enter(identity, found, fresh=options.clear)
 
     def _enter(self, identity: dict[str, str], found: Mapping[str, str], *, fresh: bool) -> None:
         """Store this loader as the owner, with the properties of its source.

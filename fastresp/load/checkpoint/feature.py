@@ -119,14 +119,9 @@ class CheckpointFeature(Feature):
         assert options is not None
         names = command_names(self._chunks.data, self._chunks.template) or ()
         checkpoint.open(self._options.connections, batched=self._batched, names=names)
-        return checkpoint.claim(
-            found,
-            resume=options.resume or options.take_over,
-            take_over=options.take_over,
-            clear=options.clear,
-            # The source of a data engine, such as Spark, which may repeat a task.
-            attempts=isinstance(self._chunks.data, Pushed),
-        )
+        # The source of a data engine, such as Spark, which may repeat a task.
+        attempts = isinstance(self._chunks.data, Pushed)
+        return checkpoint.claim(found, options, attempts=attempts)
 
     def _batcher(self, checkpoint: StoredCheckpoint) -> Steps[Batcher]:
         """Return the Batcher, which wraps commands in transactions that advance the markers."""
