@@ -40,14 +40,14 @@ COMMANDS = {
         "Copy keys of all types, with their times to live, to another Redis or Valkey.",
     ),
     "dump": Listed(
-        RESP, "resp_files:dump_command", "Write a RESP file or an RDB file instead of loading."
+        RESP, "files:dump_command", "Write a RESP file or an RDB file instead of loading."
     ),
-    "check": Listed(RESP, "resp_files:check", "Check a RESP file and summarise its commands."),
+    "check": Listed(RESP, "files:check", "Check a RESP file and summarise its commands."),
     "unload": Listed(READ, "unload:unload", "Write keys to a file that fastresp load can reload."),
     "pop": Listed(READ, "pop:pop", "Pop items from a list and write them to stdout, one per line."),
     "inspect": Listed(
         TRY,
-        "inspect:inspect",
+        "files:inspect",
         "Show what an RDB file contains: keys and bytes by type, prefix and expiry.",
     ),
     "doctor": Listed(TRY, "doctor:diagnose", "Find what limits the throughput of a server."),

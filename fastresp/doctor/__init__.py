@@ -12,7 +12,6 @@ from ..outcome.errors import TransportError
 from ..outcome.tracebacks import public
 from ..server.settings import Server, ServerLike, one_server
 from ..server.threads import in_parallel
-from .client_rules import CLIENT_RULES
 from .cluster import (
     CLUSTER_RULES,
     NODE_TIMEOUT_S,
@@ -24,8 +23,8 @@ from .cluster import (
 )
 from .connections import StateReader, explain_parse_errors
 from .facts import Facts, read_facts
-from .findings import GRADES, Findings, Grade, Verdict, in_order
 from .measure import PLAN, Announce, Measured, measure
+from .rules import CLIENT_RULES, GRADES, Findings, Grade, Verdict, in_order
 from .server_rules import SERVER_RULES
 from .watch import Use, Watcher, use_since_start, wait
 

@@ -12,7 +12,7 @@ from ..resp.slots import SLOTS
 from ..server.cluster import node_slots_of, topology_of
 from ..server.settings import Server
 from .connections import StateReader
-from .findings import Findings, Grade, Verdict, in_order
+from .rules import Findings, Grade, Verdict, in_order
 
 __all__ = [
     "CLUSTER_RULES", "Cluster", "Primary", "NODE_TIMEOUT_S", "grouped", "names", "open_slots",

@@ -10,7 +10,7 @@ from ..load.server_warnings import Expected, forecast_of, length_text
 from ..outcome.report import counted, size_text
 from ..server.known_faults import PAYLOADS, FoundFault, faults_of
 from .facts import Facts, Slow
-from .findings import Findings, Grade, Rule, Verdict, gain_of
+from .rules import Findings, Grade, Rule, Verdict, gain_of
 from .watch import Use
 
 __all__ = ["SERVER_RULES"]

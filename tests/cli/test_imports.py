@@ -83,7 +83,7 @@ def test_load(server: LocalServer, tmp_path: Path) -> None:
     unused = {"rich", "duckdb", "pyarrow.compute", "pyarrow.parquet", "pyarrow.dataset", *TYPER}
     assert not modules & (unused | ENGINES)
     assert not modules & {f"fastresp.{name}" for name in ("doctor", "lists", "aio", "redis_py")}
-    commands = {"unload", "doctor", "demo", "pop", "resp_files", "dry_run"}
+    commands = {"unload", "doctor", "demo", "pop", "files"}
     assert not modules & {f"fastresp.cli.{name}" for name in commands}
     features = {"stored_receipt", "verifying.report", "copying.options"}
     assert not modules & {f"fastresp.load.{name}" for name in features}

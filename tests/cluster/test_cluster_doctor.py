@@ -22,7 +22,7 @@ from fastresp.cli.exit_codes import Exit
 from fastresp.doctor import CLUSTER_PLAN, PLAN, doctor, watch
 from fastresp.doctor.cluster import CLUSTER_RULES, Cluster, Primary, grouped, names
 from fastresp.doctor.facts import Facts
-from fastresp.doctor.findings import Findings, Verdict
+from fastresp.doctor.rules import Findings, Verdict
 from fastresp.server.settings import Server
 
 

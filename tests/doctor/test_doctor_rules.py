@@ -14,8 +14,8 @@ from places import ROOT
 import fastresp
 from fastresp.doctor import diagnose
 from fastresp.doctor.facts import Facts, Slow
-from fastresp.doctor.findings import Findings
 from fastresp.doctor.measure import Measured
+from fastresp.doctor.rules import Findings
 from fastresp.doctor.watch import Use
 
 
@@ -244,7 +244,7 @@ class TestRules:
 
     def test_the_page_lists_all_verdicts(self) -> None:
         package = Path(fastresp.__file__).parent / "doctor"
-        names = ("client_rules", "cluster", "server_rules")
+        names = ("cluster", "rules", "server_rules")
         rules = [(package / f"{name}.py").read_text() for name in names]
         codes = set(re.findall(r'(?:Verdict\(|_uneven\([^"]*)\s*"([a-z-]+)"', "".join(rules)))
         page = (ROOT / "docs" / "guides" / "diagnose.md").read_text()

@@ -31,7 +31,7 @@ if not Path(PROGRAM[0]).exists():
     PROGRAM = MODULE
 MODULES = [
     "fastresp.aio", "fastresp.cli.app", "fastresp.cli.demo.comparison", "fastresp.cli.doctor",
-    "fastresp.cli.load", "fastresp.cli.pop", "fastresp.cli.resp_files",
+    "fastresp.cli.load", "fastresp.cli.pop", "fastresp.cli.files",
     "fastresp.cli.unload", "fastresp.cli.verify", "fastresp.sources.files.formats", "pyarrow.csv",
     "pyarrow.dataset", "pyarrow.json", "pyarrow.parquet", "rich.progress",
 ]  # fmt: skip
