@@ -14,7 +14,7 @@ import click
 
 from ..server.file_io import blocking_text
 from .command_line import Group, Listed, option
-from .exit_codes import MEANINGS, CommonOptions, Ended, Exit, fail, say
+from .exit_codes import CommonOptions, Ended, Exit, fail, say
 
 __all__ = ["app", "main"]
 
@@ -123,7 +123,6 @@ def _install_completion(shell: str) -> str:
     cls=Group,
     listed=COMMANDS,
     renamed={"pack": "dump"},
-    exit_codes=MEANINGS,
     help=HELP,
     no_args_is_help=True,
 )

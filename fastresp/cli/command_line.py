@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 
 import click
 
+from .exit_codes import MEANINGS
+
 __all__ = [
     "COUNT", "FILE", "Command", "Group", "Listed", "argument", "command", "option", "plain",
     "together",
@@ -209,13 +211,11 @@ class Group(click.Group):
         *args: Any,
         listed: dict[str, Listed],
         renamed: Mapping[str, str],
-        exit_codes: Mapping[int, str],
         **settings: Any,
     ) -> None:
         super().__init__(*args, **settings)
         self.listed = listed
         self.renamed = renamed  # earlier names of commands, which --help does not list
-        self.exit_codes = exit_codes
         # Only for click, which searches these names if a name is mistyped.
         self.commands = {name: click.Command(name) for name in listed}
 
@@ -237,7 +237,7 @@ class Group(click.Group):
         _write_sections(formatter, sections)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        codes = [(f"{code}", plain(meaning)) for code, meaning in self.exit_codes.items()]
+        codes = [(f"{code}", plain(meaning)) for code, meaning in MEANINGS.items()]
         _write_sections(formatter, {"Exit codes": codes})
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:

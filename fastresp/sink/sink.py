@@ -172,11 +172,7 @@ class Sink:
             )
 
     def _share(self, tasks: int | None) -> None:
-        """Set the rate limit and the index backlog of each task to an equal share.
-
-        Raises:
-            ValueError: the number of tasks is invalid, or missing with a rate limit.
-        """
+        """Set the rate limit and the index backlog of each task to an equal share."""
         rate, backlog = self._options.rate, self._options.index_backlog
         if tasks is not None and (not isinstance(tasks, int) or tasks < 1):
             raise ValueError(f"tasks must be a number of 1 or more, not {tasks!r}")
@@ -334,12 +330,7 @@ class Sink:
 
 
 def _check_options(options: dict[str, Any]) -> Options:
-    """Check the options of a sink, and return them.
-
-    Raises:
-        TypeError: an option is unknown, or not supported for tasks.
-        ValueError: an option is invalid.
-    """
+    """Return the options of a sink; raise TypeError or ValueError if they can't be used."""
     for name in options:
         if name not in OPTIONS:
             what = "is not supported for tasks" if name in NOT_FOR_TASKS else "is unknown"
@@ -354,17 +345,7 @@ def _check_options(options: dict[str, Any]) -> Options:
 
 
 class SinkOfNamedJob(Sink):
-    """A sink for a job that the engine has named, so ``exactly_once`` is a bool, not a name.
-
-    Args:
-        job: name of the job.
-        exactly_once: whether each row is loaded exactly once, even if the engine reruns a task.
-        server, template, options: as for ``Sink``.
-
-    Raises:
-        TypeError: ``exactly_once`` is neither True nor False.
-        others: as in ``Sink``.
-    """
+    """A sink for a job that the engine has named, so ``exactly_once`` is a bool, not a name."""
 
     once_argument = "exactly_once=True"
 
@@ -410,9 +391,6 @@ def load_partition(sink: Sink, table: pa.Table, task_id: int) -> Totals:
     """Load all rows of a task whose engine does not number its attempts.
 
     If there are no rows, the columns are ignored, since their types may be unknown.
-
-    Raises:
-        others: as in ``Sink.load_table()``.
     """
     if not table.num_rows:
         return sink.load([], task_id)

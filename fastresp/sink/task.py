@@ -284,23 +284,13 @@ class TaskLoad:
                 return
 
     def _check_ended(self) -> None:
-        """Check that the job has not ended.
-
-        Raises:
-            Ended: the job has ended, and this task was part of it.
-            CheckpointError: the job has ended without this task, or with a different template; or
-                a later epoch of the stream has ended.
-        """
+        """Raise Ended if the job has ended, and CheckpointError if it ended without this task."""
         outcome = None if self._job is None else self._job.outcome_of(self.totals.task)
         if outcome is not None:
             raise Ended(outcome)
 
     def _set_totals(self, rows: int, report: Report) -> None:
-        """Compute the totals.
-
-        Raises:
-            LoadErrors: commands of an earlier attempt failed, or the load was stopped early.
-        """
+        """Compute the totals; raise LoadErrors if earlier errors or a stop make the task fail."""
         self.totals = Totals.of(self.totals.task, rows, report)
         if report.stopped:
             raise LoadErrors(report, hint="(not all rows of the task were loaded)")
