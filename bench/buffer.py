@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 from c_programs import CClient, compiled_client
+from commands import by_named_format, by_text_substitution
 from cores import one_core
 from results import Result
 from script import run_script
@@ -29,12 +30,7 @@ from servers import C, Server, running
 from turns import NotAvailable, server_seconds, show
 
 from fastresp import ListBuffer, RedisCli, mass_insert, pack_many
-from fastresp.cli.demo.methods import (
-    PAYLOAD,
-    by_concatenation,
-    by_named_format,
-    by_text_substitution,
-)
+from fastresp.cli.demo.methods import PAYLOAD, by_concatenation
 from fastresp.server.local_server import need_program
 
 OPERATIONS = 100_000

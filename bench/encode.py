@@ -13,14 +13,14 @@ from itertools import starmap
 from operator import itemgetter
 
 import hiredis
-from commands import KINDS, commands
+from commands import AS_LISTED, KINDS, commands
 from encoders import Encoder, measure_encoders
 from results import Result
 from script import run_script
 from servers import python_packer
 
 from fastresp import Template, Writer, pack_many
-from fastresp.cli.demo.methods import AS_LISTED, GENERATORS, chunks
+from fastresp.cli.demo.methods import GENERATORS, chunks
 
 COMMANDS = 100_000
 

@@ -17,7 +17,6 @@ from servers import Server, running
 from turns import Contender, entries, measure, need
 
 from fastresp import aio, dump, mass_insert
-from fastresp.cli.demo.methods import FASTRESP
 
 
 def methods(server: Server, kind: str, args: argparse.Namespace) -> dict[str, Contender]:
@@ -25,9 +24,9 @@ def methods(server: Server, kind: str, args: argparse.Namespace) -> dict[str, Co
     workbench, url = server.workbench(address), address.url
     dump(ready, None, workbench.ready_file)
     return workbench.plain_methods(lambda: ready) | {
-        f"{FASTRESP} redis-cli": lambda: mass_insert(ready, server=url, transport="redis-cli"),
-        f"{FASTRESP} socket": lambda: mass_insert(ready, server=url, transport="socket"),
-        f"{FASTRESP} asyncio": lambda: asyncio.run(aio.mass_insert(ready, server=url)),
+        "fastresp redis-cli": lambda: mass_insert(ready, server=url, transport="redis-cli"),
+        "fastresp socket": lambda: mass_insert(ready, server=url, transport="socket"),
+        "fastresp asyncio": lambda: asyncio.run(aio.mass_insert(ready, server=url)),
     }
 
 

@@ -18,7 +18,7 @@ from redis.connection import HiredisRespSerializer, PythonRespSerializer
 from turns import NotAvailable, need
 
 from fastresp.cli.demo.methods import Workbench, debug_options
-from fastresp.server.local_server import LocalServer
+from fastresp.server.local_server import LocalServer, need_program
 
 sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 
@@ -114,6 +114,7 @@ class Server:
         self.client.execute_command("FLUSHALL", "SYNC")
 
     def workbench(self, address: Address) -> Workbench:
+        need_program("cli")  # raises if it is missing
         port = address.where if isinstance(address.where, int) else None
         return Workbench(self.local, self.client, port)
 

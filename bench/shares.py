@@ -42,9 +42,9 @@ CLASSES: dict[str, tuple[tuple[str, str], ...]] = {
         ("fastresp/lists/buffer.py", "push"),
     ),
     "generation": (
-        ("demo/methods.py", "by_named_format"),
+        ("bench/commands.py", "by_named_format"),
         ("demo/methods.py", "by_concatenation"),
-        ("demo/methods.py", "by_text_substitution"),
+        ("bench/commands.py", "by_text_substitution"),
         ("~", "<method 'encode' of 'str' objects>"),
     ),
 }

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from places import BENCH
+
+# Appended, not inserted: bench also has a columns.py.
+sys.path.append(str(BENCH))
+
+from commands import AS_LISTED
 
 import fastresp
-from fastresp.cli.demo.methods import AS_LISTED, CHUNK_BYTES, GENERATORS, PAYLOAD, chunks
+from fastresp.cli.demo.methods import CHUNK_BYTES, GENERATORS, PAYLOAD, chunks
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))  # UTF-8 has no lone surrogates
 COMMANDS = [

@@ -6,9 +6,11 @@ import csv
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
 from itertools import islice, repeat
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, TypeAlias
 
 import click
 import redis
@@ -48,6 +50,8 @@ BUDGET_S = 45.0
 # In shorter loads, starting redis-cli and connecting (about 5 ms) distorts the comparison.
 SHORT_S = 0.1
 OURS = (BY_CLI, BY_SOCKET, BY_COLUMNS)
+# A function that returns data for fastresp, and its template.
+Data: TypeAlias = tuple[Callable[[], Any], Template | str | None]
 # The source of redis-cli's RESP: Python code, or a file written beforehand.
 HOW = {
     "format": "Python format()",
@@ -211,26 +215,16 @@ def compare_push(commands: int, announce: Announce) -> Comparison:
             sent.
     """
     push = ("LPUSH", KEY, PAYLOAD)
-    with Workbench.open(need_cli=False) as workbench:
+    with Workbench.open() as workbench:
         announce("writing the ready-made file")
         dump(repeat(push, commands), None, workbench.ready_file)
-        methods: Methods = {
-            PIPELINE: lambda: _load_by_pipeline(workbench.client, repeat(push, commands))
-        }
-        methods |= workbench.plain_methods(lambda: repeat(push, commands))
-        methods |= _fastresp(workbench, lambda: repeat(push, commands), None)
-        if (column := _payload_column(commands)) is not None:
-            methods[BY_COLUMNS] = lambda: _load(
-                column, f"LPUSH {KEY} {{value}}", workbench.url, "socket"
-            )
-
-        def check(method: str) -> None:
-            _check_list(workbench.client, commands, method)
-
+        pushes = partial(repeat, push, commands)
+        columns = partial(_payload_column, commands), f"LPUSH {KEY} {{value}}"
+        methods = _methods(workbench, pushes, (pushes, None), columns)
         return workbench.compare(
             methods, commands, ROUNDS,
-            check=check, announce=announce, budget_s=BUDGET_S,
-            warm_up=READY_FILE if workbench.cli else None,
+            check=partial(_check_list, workbench.client, commands), announce=announce,
+            budget_s=BUDGET_S, warm_up=READY_FILE if workbench.cli else None,
         )  # fmt: skip
 
 
@@ -259,15 +253,11 @@ def compare_rows(
     """
     announce("filling in the template for the other methods")
     commands = list(_expanded(rows, template))
-    with Workbench.open(need_cli=False) as workbench:
+    with Workbench.open() as workbench:
         announce("writing the ready-made file")
         dump(rows, template, workbench.ready_file)
-        # redis-py is first, since it reports error replies more clearly than redis-cli.
-        methods: Methods = {PIPELINE: lambda: _load_by_pipeline(workbench.client, commands)}
-        methods |= workbench.plain_methods(lambda: commands)
-        methods |= _fastresp(workbench, lambda: rows, template)
-        if (columns := _columns_of(rows)) is not None:
-            methods[BY_COLUMNS] = lambda: _load(columns, template, workbench.url, "socket")
+        columns = partial(_columns_of, rows), template
+        methods = _methods(workbench, lambda: commands, (lambda: rows, template), columns)
         digests: list[str] = []
 
         def check(method: str) -> None:
@@ -283,37 +273,45 @@ def compare_rows(
         )
 
 
-def _fastresp(workbench: Workbench, rows: Callable[[], Any], template: Template | None) -> Methods:
-    """Return the methods that load rows with fastresp."""
-    methods: Methods = {}
+def _methods(
+    workbench: Workbench, commands: Callable[[], Iterable[Sequence[str]]], rows: Data, columns: Data
+) -> Methods:
+    """Return all methods that can be used here.
+
+    Args:
+        workbench: the server, and redis-cli.
+        commands: the commands for the other methods, as lists of arguments.
+        rows, columns: the data for fastresp, each with its template.
+    """
+
+    def load(data: Any, template: Any, transport: Any) -> Callable[[], object]:
+        return lambda: mass_insert(data(), template, server=workbench.url, transport=transport)
+
+    # redis-py is first, since it reports error replies more clearly than redis-cli.
+    methods: Methods = {PIPELINE: lambda: _load_by_pipeline(workbench.client, commands())}
+    methods |= workbench.plain_methods(commands)
     if workbench.cli:
-        methods[BY_CLI] = lambda: _load(rows(), template, workbench.url, "redis-cli")
-    return methods | {BY_SOCKET: lambda: _load(rows(), template, workbench.url, "socket")}
-
-
-def _load(
-    data: Any, template: Template | str | None, url: str, transport: Literal["redis-cli", "socket"]
-) -> None:
-    mass_insert(data, template, server=url, transport=transport)
+        methods[BY_CLI] = load(*rows, "redis-cli")
+    methods[BY_SOCKET] = load(*rows, "socket")
+    if find_spec("pyarrow") is not None:
+        table = columns[0]()
+        methods[BY_COLUMNS] = load(lambda: table, columns[1], "socket")
+    return methods
 
 
 def _payload_column(rows: int) -> Any:
-    """Return a table that repeats PAYLOAD in each row; None if pyarrow is not installed."""
-    try:
-        import pyarrow as pa
-    except ImportError:
-        return None
+    """Return a table that repeats PAYLOAD in each row."""
+    import pyarrow as pa
+
     chunk = pa.repeat(PAYLOAD, COLUMN_ROWS)
     chunks = [chunk] * (rows // COLUMN_ROWS) + [chunk[: rows % COLUMN_ROWS]]
     return pa.table({"value": pa.chunked_array(chunks)})
 
 
 def _columns_of(rows: list[dict[str, Any]]) -> Any:
-    """Return the rows as a table of text columns; None if pyarrow is not installed."""
-    try:
-        import pyarrow as pa
-    except ImportError:
-        return None
+    """Return the rows as a table of text columns."""
+    import pyarrow as pa
+
     return pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in rows[0]})
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import resource
-import socket
 import subprocess
 import threading
 import time
@@ -34,13 +33,12 @@ from ...server.local_server import (
 )
 
 __all__ = [
-    "AS_LISTED", "CHUNK_BYTES", "FASTRESP", "GENERATORS", "PAYLOAD", "READY_FILE", "Announce",
-    "Client", "Comparison", "Methods", "PlainCli", "Workbench", "by_concatenation",
-    "by_named_format", "by_substitution", "by_text_substitution", "chunks", "debug_options",
+    "CHUNK_BYTES", "GENERATORS", "PAYLOAD", "READY_FILE", "Announce", "Client", "Comparison",
+    "Generator", "Methods", "PlainCli", "Workbench", "by_concatenation", "by_substitution",
+    "chunks", "debug_options",
 ]  # fmt: skip
 
 READY_FILE = "no generation"
-FASTRESP = "fastresp"
 # Seconds after which a load or a check counts as stuck.
 STUCK_S = 300.0
 
@@ -56,11 +54,7 @@ CHUNK_BYTES = 1 << 20
 FIRST_COMMANDS = 64
 
 FORMAT_3 = "*3\r\n${}\r\n{}\r\n${}\r\n{}\r\n${}\r\n{}\r\n"
-NAMED_FORMAT_3 = (
-    "*3\r\n${name_bytes}\r\n{name}\r\n${key_bytes}\r\n{key}\r\n${value_bytes}\r\n{value}\r\n"
-)
 SUBSTITUTE_3 = b"*3\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
-TEXT_SUBSTITUTE_3 = "*3\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n"
 
 
 @dataclass(frozen=True)
@@ -187,42 +181,32 @@ class Workbench:
 
     Attributes:
         url: the server's unix socket, or its TCP port.
-        cli: the plain redis-cli; None if it is optional and not installed.
+        cli: the plain redis-cli; None if it is not installed.
     """
 
-    def __init__(
-        self, server: LocalServer, client: Any, port: int | None = None, *, need_cli: bool = True
-    ) -> None:
+    def __init__(self, server: LocalServer, client: Any, port: int | None = None) -> None:
         self.server = server
         self.url = server.url if port is None else f"redis://127.0.0.1:{port}"
         self.client = client
-        self.cli: PlainCli | None = None
-        if need_cli or find_program("cli"):
-            self.cli = PlainCli(server, port)
+        self.cli = PlainCli(server, port) if find_program("cli") else None
         self.ready_file = server.folder / "ready.resp"
 
     @classmethod
     @contextmanager
-    def open(cls, *, tcp: bool = False, need_cli: bool = True) -> Iterator[Workbench]:
+    def open(cls) -> Iterator[Workbench]:
         """Start the server for the block; then end it, and remove its folder.
 
-        Args:
-            tcp: whether to use TCP, on a free port of the loopback, instead of a unix socket.
-            need_cli: whether to raise an error if redis-cli is missing.
-
         Raises:
-            TransportError: the server or redis-cli is missing, or the server did not start.
+            TransportError: the server is missing, or did not start.
         """
         import redis
 
-        port = _free_port() if tcp else None
-        listening = [] if port is None else ["--port", str(port)]
         with (
-            LocalServer(*listening, *debug_options()) as server,
+            LocalServer(*debug_options()) as server,
             # DEBUG DIGEST is slow if there is much data.
             redis.Redis.from_url(server.url, socket_timeout=STUCK_S) as client,
         ):
-            yield cls(server, client, port, need_cli=need_cli)
+            yield cls(server, client)
 
     def plain_methods(self, commands: Callable[[], Iterable[Sequence[str]]]) -> Methods:
         """Return the methods that use redis-cli: with each generator, and with a RESP file."""
@@ -303,11 +287,6 @@ def _client_seconds() -> float:
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 def debug_options() -> list[str]:
     """Return the server options that enable DEBUG; empty before 7.0, where it is always on."""
     program = find_program("server")
@@ -380,43 +359,11 @@ def by_substitution(command: Sequence[str]) -> bytes:
 Generator: TypeAlias = Callable[[Sequence[str]], str] | Callable[[Sequence[str]], bytes]
 
 
-def by_named_format(command: Sequence[str]) -> str:
-    """Write a command of three arguments with ``str.format`` and named fields."""
-    name, key, value = command
-    return NAMED_FORMAT_3.format(
-        name_bytes=len(name) if name.isascii() else len(name.encode()),
-        name=name,
-        key_bytes=len(key) if key.isascii() else len(key.encode()),
-        key=key,
-        value_bytes=len(value) if value.isascii() else len(value.encode()),
-        value=value,
-    )
-
-
-def by_text_substitution(command: Sequence[str]) -> str:
-    """Write a command of three arguments with ``%`` on str."""
-    name, key, value = command
-    return TEXT_SUBSTITUTE_3 % (
-        len(name) if name.isascii() else len(name.encode()),
-        name,
-        len(key) if key.isascii() else len(key.encode()),
-        key,
-        len(value) if value.isascii() else len(value.encode()),
-        value,
-    )
-
-
 # The generators, by their names in the report's table.
 GENERATORS: dict[str, Generator] = {
     "format": by_format,
     "concatenation +": by_concatenation,
     "substitution %": by_substitution,
-}
-
-# The slower forms that the report lists, with their faults corrected.
-AS_LISTED: dict[str, Generator] = {
-    "format, named fields": by_named_format,
-    "substitution %, on str": by_text_substitution,
 }
 
 
