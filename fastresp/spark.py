@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from .sink import Sink, Totals
 from .sink.arrow import HashPartitions, in_utc
-from .sink.driver import Address, end_job, give_up_job, listen, reading_options, sink_options
+from .sink.driver import Address, announce, end_job, listen, reading_options, sink_options
 
 __all__ = ["register"]
 
@@ -101,7 +101,8 @@ class Writer(datasource.DataSourceArrowWriter, StreamWriter):
 
     def abort(self, messages: list[Any], batchId: int | None = None) -> None:  # noqa: N803
         # If a task has not committed, its message is None.
-        give_up_job([each.totals for each in messages if each], self.address, batchId)
+        totals = Totals.sum((each.totals for each in messages if each), job_failed=True)
+        announce(totals, self.address, epoch=batchId)
 
 
 @dataclass

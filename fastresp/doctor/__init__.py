@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -234,11 +235,9 @@ def examine(cluster: Cluster, announce: Announce) -> Examined:
 
 def watch_all(cluster: Cluster, seconds: float, announce: Announce) -> Examined:
     """Watch all primaries at the same time; the results are as for ``examine()``."""
-    opened: list[StateReader] = []
 
     def begin(primary: Primary) -> tuple[Watcher, Sequence[int]]:
-        reader = _node_reader(primary)
-        opened.append(reader)
+        reader = opened.enter_context(_node_reader(primary))
         with explain_parse_errors(primary.server):
             moving = open_slots(reader)
             watcher = Watcher(primary.server, reader)
@@ -251,14 +250,11 @@ def watch_all(cluster: Cluster, seconds: float, announce: Announce) -> Examined:
             facts, use = watcher.end()
         return _of_node(facts, use, moving)
 
-    try:
+    with ExitStack() as opened:
         announce("reading")
         cluster, watched = _of_all(cluster, begin)
         wait([watcher for watcher, _ in watched.values()], seconds, announce)
         ended = in_parallel(list(watched), end)
-    finally:
-        for each in opened:
-            each.close()
     found = {}
     for primary, result in zip(watched, ended, strict=True):
         if isinstance(result, TransportError):

@@ -72,9 +72,6 @@ class StateReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         self.connection.disconnect()
 
     def info(self) -> dict[str, str]:

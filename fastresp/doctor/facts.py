@@ -234,7 +234,6 @@ def read_facts(
     """Read the facts from a server and this machine.
 
     Args:
-        server: the server.
         reader: asks the server, over an open connection.
         info: the fields of INFO.
         log: the slow log's entries to consider.

@@ -120,7 +120,6 @@ def measure(
     """Measure a server and its connection; skip measurements that the server refuses.
 
     Args:
-        server: the server.
         facts: the server's settings and state.
         announce: called with the name of each step as it starts.
         slots: the slots of a cluster node, for the doctor's keys; empty for a single server, or if

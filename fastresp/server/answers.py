@@ -118,26 +118,21 @@ def ask(
     info = info or {}
     get_optional = requirements.optional_commands
     optional = get_optional(cluster) if get_optional else []
-    settings: dict[str, int] = {}
-    configures = "CONFIG" not in without
-    of_faults = settings_needed(info) if configures else []
     texts: dict[str, str] = {}
+    patterns: list[str] = []
+    if "CONFIG" not in without:  # servers before 7.0 accept only one setting
+        patterns = ["*max-*" if requirements.encoding_limits else BULK_LIMIT]
+        patterns += settings_needed(info)
     queues = bool(requirements.commands or optional) and "MULTI" not in without
     with _closing_at("CONFIG"):
-        if configures:
-            connection.send_command(
-                "CONFIG", "GET", "*max-*" if requirements.encoding_limits else BULK_LIMIT
-            )
-            for name in of_faults:  # servers before 7.0 accept only one setting
-                connection.send_command("CONFIG", "GET", name)
+        for pattern in patterns:
+            connection.send_command("CONFIG", "GET", pattern)
         if queues:
             connection.send_command("MULTI")  # before reading CONFIG's reply, to save a round trip
-        if configures:
+        for _ in patterns:
             with suppress(redis.ResponseError):
-                settings = _settings(connection.read_response())
-            for _ in of_faults:
-                with suppress(redis.ResponseError):
-                    texts |= texts_of_settings(connection.read_response())
+                texts |= texts_of_settings(connection.read_response())
+    settings = _integers(texts)
     rejection, refused = None, frozenset(each[0].decode() for each in optional)
     if queues:
         with _closing_at("MULTI"), suppress(redis.ResponseError):
@@ -316,10 +311,10 @@ def texts_of_settings(reply: Any) -> dict[str, str]:
     }
 
 
-def _settings(reply: Any) -> dict[str, int]:
-    """Return the integer settings in a reply to CONFIG GET."""
+def _integers(settings: dict[str, str]) -> dict[str, int]:
+    """Return the settings that are integers."""
     found: dict[str, int] = {}
-    for name, value in texts_of_settings(reply).items():
+    for name, value in settings.items():
         with suppress(ValueError):
             found[name] = int(value)
     return found

@@ -360,9 +360,6 @@ class Mirror:
         return self._number or 0
 
 
-CLASSES = {each.__name__: each for each in (Checkpoint, Merge, Mirror, Replicate, Serialize)}
-
-
 def grouped(given: Mapping[str, Any]) -> dict[str, Any]:
     """Convert flat options, such as ``merge_bytes``, to arguments of ``mass_insert``.
 
@@ -469,7 +466,12 @@ class Options:
         self._check("retry", self.retry in RETRIES, "'never', 'idempotent' or 'always'")
         valid = self.durable in DURABILITIES or _is_count(self.durable)
         self._check("durable", valid, "'acknowledged', 'fsync', 'snapshot' or a number of replicas")
-        self._check_transport()
+        valid = self.transport in TRANSPORTS
+        self._check("transport", valid, "'auto', 'redis-cli' or 'socket'")
+        feature = self.transport == "redis-cli" and self._beyond_redis_cli()
+        if feature:
+            text = f"redis-cli --pipe can't {feature}; use "
+            raise ValueError(Message(text, Hint("transport", "socket")))
         valid = self.index_backlog is None or _is_count(self.index_backlog)
         self._check("index_backlog", valid, "a whole number of documents of 1 or more")
         _check_flags(
@@ -515,15 +517,6 @@ class Options:
                 raise ValueError(
                     Message(Hint(each.name), " can't be used ", mode, advice, SERIALIZE)
                 )
-
-    def _check_transport(self) -> None:
-        if self.transport not in TRANSPORTS:
-            text = f"transport must be 'auto', 'redis-cli' or 'socket', not {self.transport!r}"
-            raise ValueError(text)
-        feature = "" if self.transport != "redis-cli" else self._beyond_redis_cli()
-        if feature:
-            text = f"redis-cli --pipe can't {feature}; use "
-            raise ValueError(Message(text, Hint("transport", "socket")))
 
     def _beyond_redis_cli(self) -> str:
         """Return a requested feature that redis-cli lacks; "" if it lacks none."""

@@ -153,11 +153,7 @@ class HashPartitions:
 
 
 def check_types(schema: pa.Schema) -> None:
-    """Check that values of each column's type can be parsed from text.
-
-    Raises:
-        ValueError: values of a column's type can't be parsed from text.
-    """
+    """Raise ValueError unless values of each column's type can be parsed from text."""
     for each in schema:
         try:
             pa.array([], pa.string()).cast(each.type)
@@ -171,8 +167,6 @@ def parse_batch(batch: pa.RecordBatch, schema: pa.Schema, key: str) -> pa.Record
     """Convert a batch of text to the types and the column order of a schema.
 
     Args:
-        batch: the batch.
-        schema: the schema.
         key: the name of the column with the keys, or with a part of each key.
 
     Raises:

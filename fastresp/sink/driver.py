@@ -27,7 +27,7 @@ from .sink import OPTIONS, Sink
 from .totals import Totals
 
 __all__ = [
-    "Address", "announce", "end_job", "give_up_job", "listen", "reading_options", "sink_options",
+    "Address", "announce", "end_job", "listen", "reading_options", "sink_options",
 ]  # fmt: skip
 
 # Maximum seconds to wait for a listener to return.
@@ -60,12 +60,7 @@ class Address:
     number: int
 
     def tell(self, totals: Totals, **names: Any) -> None:
-        """Call the listener with totals, unless the driver has ended.
-
-        Args:
-            totals: the totals.
-            names: keyword arguments for the listener.
-        """
+        """Call the listener with totals and keyword arguments, unless the driver has ended."""
         with suppress(OSError, EOFError), Client((self.host, self.port)) as connection:
             connection.send_bytes(self.key)
             connection.send((self.number, totals, names))
@@ -73,15 +68,7 @@ class Address:
 
 
 def announce(totals: Totals, address: Address | None, **names: Any) -> None:
-    """Write the totals of a job to the driver's log, and pass them to the listener.
-
-    If the job failed, the log entry is a warning.
-
-    Args:
-        totals: the totals.
-        address: address of the listener; None if there is no listener.
-        names: as for ``Address.tell()``.
-    """
+    """Write the totals of a job to the driver's log, and pass them to the listener, if any."""
     warning = "WARNING: the job failed; its committed tasks loaded " if totals.job_failed else ""
     print(f"fastresp: {warning}{totals}", file=sys.stderr, flush=True)
     if address is not None:
@@ -91,12 +78,8 @@ def announce(totals: Totals, address: Address | None, **names: Any) -> None:
 def listen(listener: Callable[..., object]) -> Address:
     """Register a listener, which is called with the totals of each ended job.
 
-    Args:
-        listener: called in a thread with the Totals and the keyword arguments of
-            ``Address.tell()``. Exceptions are printed, as in any thread.
-
-    Returns:
-        The address of the listener.
+    The listener is called in a thread with the arguments of ``Address.tell()``. Exceptions are
+    printed, as in any thread.
     """
     driver = _driver()
     driver.functions.append(listener)
@@ -148,9 +131,6 @@ def end_job(
     """End a job, or an epoch of a stream, after all tasks have committed; announce the totals.
 
     Args:
-        sink: the sink.
-        totals: the Totals of each task.
-        address: address of the listener; None if there is no listener.
         query: the ID of the stream, for an epoch.
         epoch: number of the epoch; None for a job that is not part of a stream.
 
@@ -162,18 +142,6 @@ def end_job(
     elif totals:
         sink.finish_epoch(str(query), epoch, totals)
     announce(Totals.sum(totals), address, epoch=epoch)
-
-
-def give_up_job(
-    totals: Sequence[Totals], address: Address | None, epoch: int | None = None
-) -> None:
-    """Announce the totals of a failed job.
-
-    Args:
-        totals: the Totals of each committed task.
-        address, epoch: as for ``end_job()``.
-    """
-    announce(Totals.sum(totals, job_failed=True), address, epoch=epoch)
 
 
 def sink_options(

@@ -367,11 +367,10 @@ class SinkOfNamedJob(Sink):
 
 
 def check_columns(sink: Sink, columns: pa.Table, text_note: str = "") -> None:
-    """Check that the template of a sink fits the columns, unless a column type is unknown.
+    """Check that the template of a sink fits the columns, unless a column type is unknown (null).
 
     Args:
-        sink: the sink.
-        columns: a table without rows. The type null means that the type is unknown.
+        columns: a table without rows.
         text_note: a note for the error if a text column has the wrong type for the template.
 
     Raises:

@@ -205,11 +205,7 @@ class TaskLoad:
                 raise self._error from error
 
     def join(self, seconds: float | None = None) -> None:
-        """Wait until the load has ended.
-
-        Args:
-            seconds: maximum seconds; None for no limit.
-        """
+        """Wait until the load has ended, or for some seconds."""
         # Starting the thread may have been interrupted; the thread then has no ident.
         if self._thread is None or self._thread.ident is None:
             return
@@ -251,12 +247,7 @@ class TaskLoad:
             raise self._error
 
     def check_empty(self) -> None:
-        """If the task has no batches, check that earlier attempts had no rows.
-
-        Raises:
-            CheckpointError: an earlier attempt had rows.
-            TransportError: the server can't be reached.
-        """
+        """If the task has no batches, check that earlier attempts had no rows, as Job does."""
         if self._job is not None:
             self._job.check_empty(self.totals.task)
 
@@ -328,9 +319,8 @@ atexit.register(end_running)
 def check_folder(folder: str) -> None:
     """Check that the packages to write rejects to a folder are installed; connects to nothing.
 
-    Raises:
-        ImportError: the folder is a URL, and fsspec or the package for the scheme is not installed.
-        ValueError: fsspec does not know the URL's scheme.
+    Raises ImportError if fsspec, or its package for the URL's scheme, is missing, and ValueError if
+    fsspec does not know the scheme.
     """
     if "://" in folder:
         _fsspec().get_filesystem_class(folder.partition("://")[0])
@@ -367,12 +357,7 @@ class RejectsOfTask:
         self._open_files = ExitStack()
 
     def __call__(self, error: CommandError) -> None:
-        """Write a failed command.
-
-        Raises:
-            OSError: writing failed.
-            ImportError: the folder is a URL, and fsspec is not installed.
-        """
+        """Write a failed command; raises OSError if writing fails."""
         if self._file is None:
             self._file = self._opened()
         self._file.write(reject_line(error))
@@ -399,9 +384,5 @@ class RejectsOfTask:
         return self._open_files.enter_context(system.open(free, "w"))
 
     def close(self) -> None:
-        """Complete the file, if it was created.
-
-        Raises:
-            OSError: writing failed.
-        """
+        """Complete the file, if it was created; raises OSError if writing fails."""
         self._open_files.close()

@@ -13,6 +13,8 @@ from ..outcome.report import Displayed, Report, counted, size_text
 __all__ = ["Totals"]
 
 logger = logging.getLogger("fastresp.sink")
+# Numbers with the same name in a report.
+FROM_REPORT = ("commands", "skipped", "nulls_skipped", "in_doubt", "bytes_sent", "seconds")
 
 
 @dataclass(repr=False)
@@ -62,25 +64,15 @@ class Totals(Displayed):
             task=task,
             rows=rows,
             rows_before=report.resumed_at,
-            commands=report.commands,
             failed=report.failed + report.failed_before,
             errors_unknown=0 if unknown is None else unknown[1] - unknown[0],
             errors_by_code=dict(report.errors_by_code),
-            skipped=report.skipped,
-            nulls_skipped=report.nulls_skipped,
-            in_doubt=report.in_doubt,
-            bytes_sent=report.bytes_sent,
-            seconds=report.seconds,
+            **{name: getattr(report, name) for name in FROM_REPORT},
         )
 
     @classmethod
     def sum(cls, several: Iterable[Totals], *, job_failed: bool = False) -> Self:
-        """Return the sum of the totals of several tasks.
-
-        Args:
-            several: the totals of each task.
-            job_failed: whether the job failed.
-        """
+        """Return the sum of the totals of several tasks."""
         found = cls(job_failed=job_failed)
         errors: Counter[str] = Counter()
         for each in several:
@@ -92,12 +84,9 @@ class Totals(Displayed):
         return found
 
     def log(self, name: str) -> None:
-        """Write the totals to the logger ``fastresp.sink``.
+        """Write the totals to the logger ``fastresp.sink``, after the name of the data.
 
         If commands failed or may have failed, the level is WARNING, which Python shows by default.
-
-        Args:
-            name: name of the data; the message starts with this name.
         """
         warned = self.failed or self.in_doubt or self.errors_unknown
         logger.log(logging.WARNING if warned else logging.INFO, "%s: %s", name, self)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fastresp.sink import Totals
-from fastresp.sink.driver import Address, announce, give_up_job, listen
+from fastresp.sink.driver import Address, announce, listen
 
 
 def heard() -> tuple[list[Any], Address]:
@@ -85,8 +85,9 @@ def test_driver_that_has_ended() -> None:
 def test_failed_job(capfd: pytest.CaptureFixture[str], address: str | None) -> None:
     """Its log entry is a warning, and its totals have ``job_failed`` set."""
     found, of_function = heard()
-    give_up_job([Totals("1", 7), Totals("2", 5)], of_function if address else None, 3)
-    give_up_job([], None)
+    failed = Totals.sum([Totals("1", 7), Totals("2", 5)], job_failed=True)
+    announce(failed, of_function if address else None, epoch=3)
+    announce(Totals.sum([], job_failed=True), None)
     lines = capfd.readouterr().err.splitlines()
     begin = "fastresp: WARNING: the job failed; its committed tasks loaded"
     assert lines[0].startswith(f"{begin} 12 rows, 0 commands")
