@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 import redis
-from stored_users import only_we_are_connected
+from waiting import only_we_are_connected
 
 import fastresp
 import fastresp.aio

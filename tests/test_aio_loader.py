@@ -15,7 +15,7 @@ from contextlib import aclosing, suppress
 import pytest
 import redis
 from loads import VALUE
-from stored_users import only_we_are_connected
+from waiting import only_we_are_connected
 
 import fastresp
 import fastresp.aio

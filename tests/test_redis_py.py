@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from redis.backoff import ConstantBackoff, NoBackoff
 from redis.cache import CacheConfig
 from redis.connection import CacheProxyConnection
 from redis.retry import Retry
+from waiting import until
 
 from fastresp.redis_py import CommandPacker, fast, speed_up
 from fastresp.server.local_server import LocalServer, find_program
@@ -185,8 +185,7 @@ def cluster(start_server: Callable[..., LocalServer]) -> int:
     server = start_server("--port", str(port), "--cluster-enabled", "yes")
     admin = redis.Redis.from_url(server.url)
     admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-    while b"cluster_state:ok" not in admin.execute_command("CLUSTER", "INFO"):
-        time.sleep(0.01)
+    until(lambda: b"cluster_state:ok" in admin.execute_command("CLUSTER", "INFO"))
     return port
 
 

@@ -17,6 +17,7 @@ from loads import Insert
 from local_cluster import free_port
 from pyarrow import parquet
 from resumed_loads import MARKER, NAME, Loads, check_lists, failing
+from waiting import until
 
 import fastresp
 from fastresp.load.commands import is_idempotent
@@ -252,8 +253,7 @@ def test_waits_for_replicas(insert_singly: Insert, start_server: StartServer) ->
     server = start_server("--port", str(port))
     replica = start_server("--replicaof", f"127.0.0.1 {port}", "--repl-diskless-sync-delay", "0")
     with redis.Redis.from_url(replica.url) as client:
-        while client.info("replication")["master_link_status"] != "up":
-            time.sleep(0.05)
+        until(lambda: client.info("replication")["master_link_status"] == "up")
         report = insert_singly(ROWS, PUSH, server=server.url, checkpoint=NAME, durable=1)
         assert (report.replies, report.in_doubt) == (len(ROWS), 0)
         check_lists(client, 10, len(ROWS))
@@ -601,8 +601,7 @@ def test_command_line(server: LocalServer, client: redis.Redis, tmp_path: Path) 
     begin = [*preloaded.PROGRAM, "load", str(path), "RPUSH list:{k} {v}", "--server", server.url]
     named = [*begin, "--checkpoint", NAME]
     with preloaded.Popen([*named, "--rate-limit", "20000"], stderr=subprocess.PIPE) as loader:
-        while client.get(MARKER) in (None, b"0"):
-            time.sleep(0.01)
+        until(lambda: client.get(MARKER) not in (None, b"0"))
         loader.kill()
     done = marker(client)
     assert done < len(ROWS)

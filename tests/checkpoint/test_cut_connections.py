@@ -12,7 +12,7 @@ import redis
 from buffers import Cutter
 from loads import Insert
 from resumed_loads import NAME, check_lists
-from stored_users import only_we_are_connected
+from waiting import only_we_are_connected
 
 import fastresp
 from fastresp.server.local_server import LocalServer

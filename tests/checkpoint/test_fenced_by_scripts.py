@@ -20,6 +20,7 @@ from loads import Insert
 from module_server import module_options
 from resumed_loads import MARKER, NAME, Loads, check_lists, failing
 from server_programs import WHEEL_SERVERS, located
+from waiting import until
 
 import fastresp
 from fastresp.load.checkpoint import feature
@@ -96,8 +97,7 @@ class TestTwoLoaders:
             "server": loads.server.url, "checkpoint": NAME, "template": PUSH, "timeout": 10,
         }  # fmt: skip
         with loads.process(200_000) as first:
-            while client.get(MARKER) is None or not marker(client):
-                time.sleep(0.01)
+            until(lambda: client.get(MARKER) is not None and marker(client))
             if frozen:
                 first.send_signal(signal.SIGSTOP)
                 with pytest.raises(fastresp.CheckpointError, match="is using checkpoint"):
@@ -451,8 +451,7 @@ def test_many_loaders(start_server: Start, connections: int) -> None:
                  str(connections)],
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )  # fmt: skip
-            while client.hget(f"fastresp:{{{NAME}}}", "owner") == before:
-                time.sleep(0.01)
+            until(lambda before=before: client.hget(f"fastresp:{{{NAME}}}", "owner") != before)
             time.sleep(rng.random() / 2)
             if may_kill:  # the next loader may lack permission
                 loader.kill()

@@ -14,6 +14,7 @@ import preloaded
 import pytest
 import redis
 from command_line import ENDED, PROGRAM, run
+from waiting import until
 
 from fastresp.server.local_server import LocalServer
 
@@ -54,10 +55,7 @@ def test_resumes_in_another_process(
             [*PROGRAM, *command, "--rate-limit", "15000"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
-            deadline = time.monotonic() + 60
-            while sent(client) < before + 3000:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            until(lambda before=before: sent(client) >= before + 3000)
             time.sleep(1.3)  # the row is stored once a second
             process.send_signal(number)
             output, _ = process.communicate(timeout=30)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 from resumed_loads import MARKER, NAME, RATE, Loads
+from waiting import until
 
 import fastresp
 from fastresp.load.checkpoint.checkpoint import StoredCheckpoint
@@ -25,8 +26,7 @@ from fastresp.server.settings import as_server
 def running(loads: Loads, client: redis.Redis) -> Iterator[subprocess.Popen[str]]:
     """Run the first loader as a process, and wait until a row has run."""
     with loads.process(RATE) as first:
-        while client.get(MARKER) in (None, b"0"):
-            time.sleep(0.01)
+        until(lambda: client.get(MARKER) not in (None, b"0"))
         yield first
 
 

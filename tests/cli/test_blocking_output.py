@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 import redis
 from command_line import PROGRAM
+from waiting import until
 
 import fastresp
 from fastresp.cli.exit_codes import Exit
@@ -176,8 +177,7 @@ def test_pop_interrupted_while_output_is_blocked(client: redis.Redis) -> None:
         preloaded.Popen([*PROGRAM, "pop", "q"], stdout=into, stderr=subprocess.PIPE) as process,
     ):
         os.close(into)
-        while client.llen("q") == 1000:
-            time.sleep(0.01)
+        until(lambda: client.llen("q") != 1000)
         before = used(process.pid)
         time.sleep(1.0)
         assert used(process.pid) - before < 0.5

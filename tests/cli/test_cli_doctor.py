@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,6 +15,7 @@ import pytest
 import redis
 from command_line import ENDED, PROGRAM, invoke, run
 from doctor_cases import client_at_work, fill
+from waiting import until
 
 from fastresp.cli.exit_codes import Exit
 from fastresp.doctor.facts import KEY_PREFIX
@@ -192,8 +192,7 @@ def at_work(server: LocalServer, url: str = "") -> Iterator[subprocess.Popen[byt
             env=os.environ | {"COLUMNS": "80"},
         ) as process,
     ):  # fmt: skip
-        while client.dbsize() < 1 and process.poll() is None:
-            time.sleep(0.002)
+        until(lambda: client.dbsize() >= 1 or process.poll() is not None)
         assert process.poll() is None
         yield process
 

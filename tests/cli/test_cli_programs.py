@@ -13,6 +13,7 @@ import psutil
 import pytest
 import redis
 from peak import PEAK
+from waiting import until
 
 import fastresp
 from fastresp.cli.demo import methods
@@ -254,16 +255,13 @@ def test_server_busy_at_the_closing_echo(start_server: Callable[..., LocalServer
                 fastresp.RedisCli(server.url, timeout=1.0) as cli,
             ):
                 cli.write(fastresp.pack_many(("SET", f"key:{i}", "x") for i in range(100)))
-                while client.dbsize() < 100:
-                    time.sleep(0.01)
+                until(lambda: client.dbsize() >= 100)
                 connection = other.connection_pool.get_connection()
                 connection.send_command("EVAL", "while true do end", 0)
-                while not _is_busy(client):
-                    time.sleep(0.01)
+                until(lambda: _is_busy(client))
         finally:
             client.script_kill()
-        while _is_busy(client):
-            time.sleep(0.01)
+        until(lambda: not _is_busy(client))
         report = caught.value.report
         assert report is not None
         assert report.acknowledged <= client.dbsize() <= report.acknowledged + report.in_doubt
@@ -293,8 +291,7 @@ def test_idle_timeout_of_the_server_is_named(
     def data() -> Iterator[tuple[str, ...]]:
         yield "SET", "a", "1" * 600_000  # large enough to be sent immediately
         with redis.Redis.from_url(server.url) as client:
-            while [each for each in client.client_list() if each["cmd"] != "client|list"]:
-                time.sleep(0.1)
+            until(lambda: {each["cmd"] for each in client.client_list()} == {"client|list"})
         for i in range(10):
             yield "SET", f"b:{i}", "1" * 600_000
 

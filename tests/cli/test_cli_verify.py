@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import preloaded
 import pytest
 import redis
 from command_line import PROGRAM, invoke
+from waiting import until
 
 from fastresp.cli.exit_codes import Exit
 from fastresp.server.local_server import LocalServer
@@ -190,8 +190,7 @@ def test_failures(
 def test_since(users: Path, client: redis.Redis, start_server: Callable[..., LocalServer]) -> None:
     template = ("SET user:{id} {name}", "PEXPIRE user:{id} 1")
     invoke("load", users, *template)
-    while client.dbsize():
-        time.sleep(0.01)
+    until(lambda: not client.dbsize())
     assert invoke("verify", users, *template).exit_code == Exit.ERRORS
     for since in ("2020-12-31", "2020-12-31T23:59:00+02:00", "1700000000.5"):
         assert invoke("verify", users, *template, "--since", since).exit_code == Exit.OK

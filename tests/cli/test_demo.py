@@ -18,6 +18,7 @@ import psutil
 import pytest
 from command_line import ENDED
 from server_programs import WHEEL_CLIS, located
+from waiting import until
 
 import fastresp
 from fastresp.cli.demo.comparison import BY_COLUMNS, BY_SOCKET, HOW, PIPELINE
@@ -190,10 +191,7 @@ class TestLoads:
         process = preloaded.Popen(
             [sys.executable, "-m", "fastresp", "demo"], stderr=subprocess.PIPE, text=True
         )
-        deadline = time.monotonic() + 30
-        while not psutil.Process(process.pid).children():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: psutil.Process(process.pid).children(), 30)
         time.sleep(pause)
         process.send_signal(number)
         _, words = process.communicate(timeout=30)

@@ -8,7 +8,6 @@ import os
 import pty
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 import redis
 from command_line import ENDED, PROGRAM, invoke, run
 from pyarrow import parquet
+from waiting import until
 
 import fastresp
 from fastresp.cli.exit_codes import Exit
@@ -225,10 +225,7 @@ def test_interrupted(
         [*command, "--server", server.url], stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
-        deadline = time.monotonic() + 60
-        while not any(each.stat().st_size for each in tmp_path.iterdir()):
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        until(lambda: any(each.stat().st_size for each in tmp_path.iterdir()), 60)
         os.kill(server.process.pid, signal.SIGSTOP)
         process.send_signal(number)
         code, word = ENDED[number]

@@ -20,6 +20,7 @@ from loads import Insert
 from local_cluster import LocalCluster
 from resumed_loads import NAME, failing
 from server_programs import WHEEL_SERVERS, located, need
+from waiting import until
 
 import fastresp
 from fastresp.load.checkpoint import feature
@@ -160,8 +161,7 @@ class TestTwoLoaders:
         )  # fmt: skip
 
     def wait_for_rows(self, cluster: LocalCluster, loader: subprocess.Popen[str]) -> None:
-        while loader.poll() is None and sum(cluster.sizes()) < SLOTS + 2_000:
-            time.sleep(0.01)
+        until(lambda: loader.poll() is not None or sum(cluster.sizes()) >= SLOTS + 2_000)
 
     def load(self, cluster: LocalCluster, **options: Any) -> fastresp.Report:
         return fastresp.mass_insert(

@@ -7,9 +7,9 @@ import time
 
 import pytest
 import redis
-from cluster_reading import wait_until
 from every_encoding import contents, differences, fill
 from local_cluster import LocalCluster
+from waiting import until
 
 import fastresp
 
@@ -52,7 +52,7 @@ def test_snapshots_of_all_nodes(cluster: LocalCluster, client: redis.Redis) -> N
         fastresp.copy(cluster.url, client, from_replica=True, follow=True)
     # A node sees the end of its connection only after the copy.
     for node in cluster.clients:
-        wait_until(lambda node=node: not node.info("replication")["connected_slaves"])
+        until(lambda node=node: not node.info("replication")["connected_slaves"])
 
 
 @pytest.mark.few(1)

@@ -15,6 +15,7 @@ import redis
 from command_line import invoke, run
 from doctor_cases import changes, verdict
 from local_cluster import SLOTS, LocalCluster
+from waiting import until
 
 import fastresp
 from fastresp import doctor as doctor_module
@@ -148,10 +149,7 @@ def test_unreachable_addresses(port: int) -> None:
             asked.connection_pool.release(connection)
             return {primary[1] for _, _, primary in slots}
 
-        deadline = time.monotonic() + 20
-        while announced() != {port}:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: announced() == {port}, 20)
         for found in (doctor(cluster.url), watch(cluster.url, 0.1)):
             assert changes(found) == {"node-unreachable"}
             assert "cluster-announce-port" in verdict(found, "node-unreachable").advice

@@ -6,7 +6,6 @@ import itertools
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -15,6 +14,7 @@ import redis
 from loads import Insert, insert_sync
 from local_cluster import LocalCluster
 from server_programs import need
+from waiting import until
 
 import fastresp
 
@@ -63,10 +63,7 @@ def kill_copied(cluster: LocalCluster, number: int) -> None:
         assert len(offsets) == cluster.replicas
         return min(offsets) >= wanted
 
-    deadline = time.monotonic() + 20
-    while not copied():
-        assert time.monotonic() < deadline, "the replicas do not catch up"
-        time.sleep(0.01)
+    until(copied, 20, "the replicas do not catch up")
     kill(cluster, number)
 
 

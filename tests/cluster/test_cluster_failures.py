@@ -14,10 +14,11 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from cluster_reading import connected, keys_of, wait_until
+from cluster_reading import connected, keys_of
 from local_cluster import LocalCluster
 from peak import PEAK
 from reading import Execute
+from waiting import until
 
 import fastresp
 import fastresp.aio
@@ -65,7 +66,7 @@ def test_cancelled(cluster: LocalCluster) -> None:
         asyncio.run(main())
     finally:
         os.kill(frozen.pid, signal.SIGCONT)
-    wait_until(lambda: connected(cluster) == before)
+    until(lambda: connected(cluster) == before)
 
 
 def test_slow_reader_is_not_a_timeout(cluster: LocalCluster) -> None:
@@ -207,4 +208,4 @@ def test_interrupted(cluster: LocalCluster) -> None:
     finally:
         timer.join()
         os.kill(pid, signal.SIGCONT)
-    wait_until(lambda: connected(cluster) == before)
+    until(lambda: connected(cluster) == before)

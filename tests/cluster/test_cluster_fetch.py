@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pytest
 import redis
-from cluster_reading import clients, connected, keys_of, wait_until
+from cluster_reading import clients, connected, keys_of
 from command_line import invoke
 from local_cluster import LocalCluster
+from waiting import until
 
 import fastresp
 import fastresp.aio
@@ -190,7 +191,7 @@ def test_stopped_early(cluster: LocalCluster) -> None:
         assert len(next(reading)) == 100
         assert min(connected(cluster)) > min(before)
         hashes.close()
-        wait_until(lambda: connected(cluster) == before)
+        until(lambda: connected(cluster) == before)
 
         async def take(keys: Any) -> None:
             hashes = fastresp.aio.fetch_hashes(keys, FIELDS, server=cluster.url, batch_rows=100)
@@ -199,7 +200,7 @@ def test_stopped_early(cluster: LocalCluster) -> None:
                     break
 
         asyncio.run(take(keys))
-        wait_until(lambda: connected(cluster) == before)
+        until(lambda: connected(cluster) == before)
 
 
 @pytest.mark.parametrize("pattern", [True, False])

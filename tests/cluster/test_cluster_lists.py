@@ -15,6 +15,7 @@ from buffers import DELIVERIES, Awaited, Open, numbers
 from command_line import run
 from local_cluster import LocalCluster, free_port
 from moving_lists import KEY, move, moving, moving_once
+from waiting import until
 
 import fastresp
 import fastresp.aio
@@ -261,8 +262,7 @@ def test_slot_without_a_node(start_server: Any) -> None:
     with redis.Redis.from_url(server.url) as client:
         client.execute_command("CLUSTER", "ADDSLOTS", *range(8192))
         client.config_set("cluster-require-full-coverage", "no")
-        while LocalCluster.state(client, "cluster_state") != "ok":
-            time.sleep(0.02)
+        until(lambda: LocalCluster.state(client, "cluster_state") == "ok")
         buffer = fastresp.ListBuffer("a", server=server.url)
         with pytest.raises(fastresp.TransportError, match="no node serves slot 15,495"):
             buffer.push(["a"])

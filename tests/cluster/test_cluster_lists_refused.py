@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import redis
 from buffers import DELIVERIES, Open, numbers
+from cluster_reading import until_down
 from local_cluster import LocalCluster
 from moving_lists import KEY, half_moved, holder, move, slot_of
 from server_programs import WHEEL_SERVERS, located
@@ -272,10 +273,7 @@ def test_cluster_that_is_down(delivery: str) -> None:
             assert buffer.pop(2) == numbers(2)
             cluster.nodes[(at + 1) % 3].process.kill()
             alive = [cluster.clients[number] for number in (at, (at + 2) % 3)]
-            deadline = time.monotonic() + 20
-            while any(cluster.state(each, "cluster_state") == "ok" for each in alive):
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            until_down(cluster, alive)
             with fastresp.ListBuffer(KEY, **options, timeout=2) as other:
                 words = r"could not be used for 2 s.*CLUSTERDOWN"
                 with pytest.raises(fastresp.TransportError, match=words):

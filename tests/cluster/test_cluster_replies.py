@@ -8,10 +8,11 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from cluster_reading import clients, connected, wait_until
+from cluster_reading import clients, connected
 from local_cluster import LocalCluster
 from needed import imported
 from reading import Execute, execute_asyncio
+from waiting import until
 
 import fastresp
 import fastresp.aio
@@ -237,7 +238,7 @@ def test_stopped_early(cluster: LocalCluster) -> None:
     assert [next(replies) for _ in range(1000)] == [*range(1000)]
     assert connected(cluster) == [count + 1 for count in before]
     replies.close()  # type: ignore[attr-defined]
-    wait_until(lambda: connected(cluster) == before)
+    until(lambda: connected(cluster) == before)
 
 
 def test_asyncio_stopped_early(cluster: LocalCluster) -> None:
@@ -254,4 +255,4 @@ def test_asyncio_stopped_early(cluster: LocalCluster) -> None:
         return got
 
     assert asyncio.run(take()) == [*range(1000)]
-    wait_until(lambda: connected(cluster) == before)
+    until(lambda: connected(cluster) == before)

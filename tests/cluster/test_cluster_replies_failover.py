@@ -17,6 +17,7 @@ from cluster_reading import keys_of
 from local_cluster import READY_S, LocalCluster
 from reading import Execute, execute_asyncio, execute_sync
 from server_programs import need
+from waiting import until
 
 import fastresp
 import fastresp.aio
@@ -113,10 +114,7 @@ def test_hashes(replicated: LocalCluster) -> None:
 
 def in_step_again(cluster: LocalCluster, primary: int) -> None:
     """Wait until a promoted replica has a replica itself."""
-    deadline = time.monotonic() + READY_S
-    while cluster.clients[primary].info("replication")["connected_slaves"] < 1:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: cluster.clients[primary].info("replication")["connected_slaves"] >= 1, READY_S)
 
 
 @pytest.mark.few(0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import redis
-from cluster_reading import keys_of
+from cluster_reading import keys_of, until_down
 from local_cluster import LocalCluster
 from moving_lists import KEY, half_moved
 from reading import Execute
@@ -148,10 +148,7 @@ def test_key_named_twice(
 def bring_down(cluster: LocalCluster) -> None:
     """Kill a node, and wait until the others refuse all commands."""
     cluster.nodes[2].process.kill()
-    deadline = time.monotonic() + 20
-    while any(cluster.state(client, "cluster_state") == "ok" for client in cluster.clients[:2]):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until_down(cluster, cluster.clients[:2])
 
 
 def bring_up(cluster: LocalCluster) -> None:

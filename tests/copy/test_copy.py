@@ -6,7 +6,6 @@ import asyncio
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 import redis
 from every_encoding import FAR_MS, contents, differences, fill, knows_field_expiry
 from test_from_replica import SERVERS, two_servers
+from waiting import until
 
 import fastresp
 import fastresp.aio
@@ -225,10 +225,7 @@ def test_source_works_while_its_values_are_handled(start_server: StartServer) ->
         requested = Server(server.url, Requirements(reading=True))
         with closing(DumpReader(requested, timeout=9).lists(iter(keys))) as values:
             taken = len(next(values)) // 2
-            deadline = time.monotonic() + 9
-            while client.info("commandstats")["cmdstat_dump"]["calls"] <= taken:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            until(lambda: client.info("commandstats")["cmdstat_dump"]["calls"] > taken, 9)
             assert taken + sum(len(each) for each in values) // 2 == len(keys)
 
 
@@ -311,8 +308,7 @@ def test_checkpoint_of_a_source_that_was_restarted(
     server.stop()
     server.start()
     with redis.Redis.from_url(server.url) as client:
-        while client.info("persistence")["loading"]:
-            time.sleep(0.01)
+        until(lambda: not client.info("persistence")["loading"])
     again = fastresp.Checkpoint("moved", resume=True)
     report = fastresp.copy(server.url, target, checkpoint=again, exists="skip")
     assert report.rows == 30_000

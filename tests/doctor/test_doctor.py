@@ -16,6 +16,7 @@ import redis
 from doctor_cases import COUNT, SERVERS, changes, fill, verdict
 from local_cluster import free_port
 from server_programs import WHEEL_SERVERS, located
+from waiting import until
 
 from fastresp.doctor import doctor, watch
 from fastresp.doctor.connections import StateReader, usable_socket
@@ -104,10 +105,7 @@ class TestMeasured:
         master = start_server("--port", str(port), "--repl-diskless-sync-delay", "0")
         replica = start_server("--replicaof", "127.0.0.1", str(port))
         with redis.Redis.from_url(master.url) as client:
-            deadline = time.monotonic() + 15
-            while client.info("replication").get("slave0", {}).get("state") != "online":
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            until(lambda: client.info("replication").get("slave0", {}).get("state") == "online", 15)
             client.config_set("client-output-buffer-limit", "replica 268435456 100000 60")
         found = doctor(master.url)
         assert changes(found) == set()
@@ -127,8 +125,7 @@ class TestMeasured:
         assert changes(watch(replica.url, 0.1)) == set()
         master.stop()
         with redis.Redis.from_url(replica.url) as client:
-            while client.info("replication")["master_link_status"] == "up":
-                time.sleep(0.02)
+            until(lambda: client.info("replication")["master_link_status"] != "up")
         found = watch(replica.url, 0.1)
         assert changes(found) == {"is-replica"} and "the link to it is down" in str(found.verdicts)
         found = doctor(replica.url)
@@ -250,10 +247,7 @@ class TestMeasured:
         with redis.Redis.from_url(server.url) as client:
             client.execute_command("CLUSTER", "ADDSLOTS", *range(8192))
             client.config_set("cluster-require-full-coverage", "no")
-            deadline = time.monotonic() + 10
-            while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok", 10)
             [node] = doctor(f"redis://127.0.0.1:{port}").nodes.values()
             client.execute_command("ACL", "SETUSER", "default", "-cluster|slots")
             for found in (node, doctor(server.url)):  # it tries other keys after MOVED

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 import redis
 from local_cluster import LocalCluster
-from sink_attempts import Attempt, Plan, batch, threads, until
+from sink_attempts import Attempt, Plan, batch, threads
+from waiting import until
 
 import fastresp
 from fastresp import (

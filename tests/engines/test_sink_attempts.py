@@ -17,7 +17,8 @@ import pytest
 import redis
 from local_cluster import LocalCluster
 from places import ROOT
-from sink_attempts import Attempt, Plan, batch, hurry, until
+from sink_attempts import Attempt, Plan, batch, hurry
+from waiting import until
 
 import fastresp.load.checkpoint.description
 import fastresp.load.checkpoint.feature
@@ -124,8 +125,7 @@ class TestTwice:
         with Attempt(Plan(sink, ROWS, hold=2000)) as first:
             first.held()
             second = in_background(lambda: load(sink))
-            while not any("-0" in each.name for each in threading.enumerate()):
-                time.sleep(0.01)
+            until(lambda: any("-0" in each.name for each in threading.enumerate()))
             time.sleep(0.2)
             first.go_on()
             found = first.outcome()
@@ -197,8 +197,7 @@ class TestLease:
         sink = one.sink(PUSH)
         with sink.open(0) as task:
             task.write(batch(500))
-            while not one.client.exists("list:0"):
-                time.sleep(0.01)
+            until(lambda: one.client.exists("list:0"))
             other = in_background(lambda: load(sink, 1000))
             time.sleep(short_lease + 1.2)
             task.write(batch(500, 500))
@@ -214,8 +213,7 @@ class TestLease:
             while not (first := self.lease(one)):
                 time.sleep(0.01)
             committing = in_background(task.commit)
-            while self.lease(one) < first + short_lease:
-                time.sleep(0.01)
+            until(lambda: self.lease(one) >= first + short_lease)
             with pytest.raises(FastrespError):
                 committing()
 
@@ -224,13 +222,11 @@ class TestLease:
         sink = one.sink(PUSH)
         with sink.open(0) as task:
             task.write(batch(500))
-            while not one.client.exists("list:0"):
-                time.sleep(0.01)
+            until(lambda: one.client.exists("list:0"))
             numbers = self.connections(one)
             one.client.client_kill_filter(_id=numbers[0])
             first = self.lease(one)
-            while self.lease(one) < first + 1:
-                time.sleep(0.01)
+            until(lambda: self.lease(one) >= first + 1)
             assert self.connections(one)[1:] == numbers[1:]
             assert self.connections(one)[0] > numbers[1]
             task.write(batch(500, 500))
@@ -403,8 +399,7 @@ def test_abort_releases_lease(one: Place) -> None:
     sink = one.sink()
     with sink.open(0) as task:
         task.write(batch(500))
-        while not one.client.exists("fastresp:{job:0}"):
-            time.sleep(0.01)
+        until(lambda: one.client.exists("fastresp:{job:0}"))
     assert one.client.hget("fastresp:{job:0}", "lease") in (b"0", None)
     load(sink)
     one.loaded()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ import pyarrow as pa
 import pytest
 import redis
 from local_cluster import LocalCluster
-from sink_attempts import batch, until
+from sink_attempts import batch
+from waiting import until
 
 import fastresp.load.checkpoint.job
 import fastresp.sink.task
@@ -236,8 +236,7 @@ def test_fewer_rows_than_a_marker(place: Any) -> None:
     with sink.open(0) as task:
         for first in range(0, ROWS, 50):
             task.write(batch(50, first))
-        while not any(each for each in counts(client, 1)):
-            time.sleep(0.01)
+        until(lambda: any(each for each in counts(client, 1)))
         task.abort()
     with pytest.raises(CheckpointError, match="no rows now, and"):
         sink.load([], 0)

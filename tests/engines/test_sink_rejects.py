@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import redis
 from needed import imported
-from sink_attempts import batch, until
+from sink_attempts import batch
+from waiting import until
 
 import fastresp
 from fastresp.server.local_server import LocalServer

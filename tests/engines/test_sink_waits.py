@@ -17,7 +17,8 @@ import pytest
 import redis
 from peak import PEAK
 from places import SUPPORT
-from sink_attempts import batch, threads, until
+from sink_attempts import batch, threads
+from waiting import until
 
 from fastresp import TransportTimeout
 from fastresp.server.local_server import LocalServer

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 import redis
 from buffers import DELIVERIES, Awaited, Open, end_leases, numbers
+from waiting import until
 
 import fastresp
 import fastresp.aio
@@ -290,8 +291,7 @@ def test_close_during_another_call(server: LocalServer, client: redis.Redis) -> 
     buffer = fastresp.ListBuffer("q", server=server.url)
     thread = threading.Thread(target=lambda: got.append(list(buffer.consume(1, block=60.0))))
     thread.start()
-    while not waits():
-        time.sleep(0.01)
+    until(waits)
     with pytest.raises(RuntimeError, match="is already running another call"):
         buffer.close()
     client.rpush("q", "a")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pytest
 import redis
 from loads import Insert
+from waiting import until
 
 import fastresp
 from fastresp.encode.template import as_template
@@ -257,8 +257,8 @@ def test_an_exception_while_a_pushed_source_pauses_ends_the_load(
 
     def push() -> None:
         pushed.put(pa.record_batch({"id": ["1"]}))  # opening the source waits for a batch
-        while not failing.failed:  # Pushed calls idle() while it is empty
-            time.sleep(0.01)
+        # Pushed calls idle() while it is empty
+        until(lambda: failing.failed)
         pushed.put(pa.record_batch({"id": ["2"]}))
         pushed.end()
 

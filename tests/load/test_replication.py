@@ -24,6 +24,7 @@ from local_cluster import free_port
 from needed import lacking
 from test_rdb_file import commands
 from twice import SERVERS, debugged
+from waiting import until
 
 import fastresp
 import fastresp.aio
@@ -130,8 +131,7 @@ def test_keys_that_expire_meanwhile_are_counted(name: str) -> None:
         template = "SADD a:{id} {name}; PEXPIRE a:{id} 1"
         report = fastresp.mass_insert(rows(300_000), template, server.url, mode="replicate")
         assert report.keys == 300_000
-        while client.dbsize():
-            time.sleep(0.01)
+        until(lambda: not client.dbsize())
 
 
 def test_nothing(target: redis.Redis) -> None:
@@ -174,8 +174,7 @@ def test_the_data_survives_a_restart(name: str) -> None:
             server.stop()
             server.start()
             with redis.Redis.from_url(server.url) as client:
-                while client.info("persistence")["loading"]:
-                    time.sleep(0.01)
+                until(lambda: not client.info("persistence")["loading"])
                 assert client.dbsize() == 5000
 
 
@@ -296,8 +295,7 @@ def test_replicas_and_primaries_with_replicas_are_refused(
     with redis.Redis(port=port) as primary:
         target.config_set("masterauth", "")
         target.replicaof("127.0.0.1", port)
-        while target.info("replication")["master_link_status"] != "up":
-            time.sleep(0.01)
+        until(lambda: target.info("replication")["master_link_status"] == "up")
         with pytest.raises(TransportError, match=f"is a read-only replica; load into .*:{port}"):
             replicate(target, rows())
         with pytest.raises(TransportError, match="it has 1 replica, whose data would be replaced"):
@@ -312,8 +310,7 @@ def test_clusters_are_refused(start_server: Callable[..., LocalServer]) -> None:
     start_server("--port", str(port), "--cluster-enabled", "yes")
     with redis.Redis(port=port) as client:
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        while client.cluster("info")["cluster_state"] != "ok":
-            time.sleep(0.05)
+        until(lambda: client.cluster("info")["cluster_state"] == "ok")
     with pytest.raises(TransportError, match="it is a node of a cluster; use mode='serialize'"):
         fastresp.mass_insert(rows(), HASHES, f"redis://127.0.0.1:{port}", mode="replicate")
 
@@ -364,13 +361,11 @@ def test_killed_programs_leave_an_empty_replica(target: redis.Redis, number: int
     for start, status in ((f"import sys\n{handled}", 143), ("", -number)):
         if number == signal.SIGTERM or not start:
             process = subprocess.Popen([sys.executable, "-c", start + code, url_of(target)])
-            while not target.info("replication").get("master_sync_in_progress"):
-                time.sleep(0.01)
+            until(lambda: target.info("replication").get("master_sync_in_progress"))
             process.send_signal(number)
             assert process.wait() == status
             assert target.info("replication")["role"] == ("master" if start else "slave")
-    while target.info("replication")["master_sync_in_progress"]:
-        time.sleep(0.01)
+    until(lambda: not target.info("replication")["master_sync_in_progress"])
     with pytest.raises(TransportError, match=LEFT_OVER):
         replicate(target, rows())
     assert target.dbsize() == 0
@@ -647,8 +642,7 @@ def test_signals(target: redis.Redis, tmp_path: Path, number: int, delay: float)
     process = subprocess.Popen(
         [*words, "--server", url_of(target)], text=True, stderr=subprocess.PIPE
     )
-    while target.info("replication")["role"] == "master" and process.poll() is None:
-        time.sleep(0.01)
+    until(lambda: target.info("replication")["role"] != "master" or process.poll() is not None)
     time.sleep(delay)
     process.send_signal(number)
     said = process.communicate()[1]

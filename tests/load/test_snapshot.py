@@ -18,6 +18,7 @@ from loads import Insert, insert_sync
 from local_cluster import LocalCluster
 from resumed_loads import restart
 from server_programs import WHEEL_SERVERS, located
+from waiting import until
 
 import fastresp
 import fastresp.aio
@@ -103,8 +104,7 @@ def test_other_children(own: LocalServer, child: str) -> None:
                 client.bgrewriteaof()
                 client.config_set("rdb-key-save-delay", 0)
                 return
-            while not client.info("persistence")["rdb_bgsave_in_progress"]:
-                time.sleep(0.005)
+            until(lambda: client.info("persistence")["rdb_bgsave_in_progress"])
             if child == "killed":
                 parent = own.process.pid
                 for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
@@ -148,8 +148,7 @@ def test_failure_before_the_load(own: LocalServer) -> None:
         client.ping()  # the server has looked for a file
         (own.folder / "dump.rdb").mkdir()
         client.bgsave()
-        while client.info("persistence")["rdb_last_bgsave_status"] != "err":
-            time.sleep(0.01)
+        until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
         (own.folder / "dump.rdb").rmdir()
         client.config_set("stop-writes-on-bgsave-error", "no")
     assert insert_sync(range(9), SET, server=own.url, durable="snapshot").durable == 9
@@ -180,8 +179,7 @@ def test_server_is_restarted(aof: str) -> None:
         client.config_set("rdb-key-save-delay", 50_000)
 
         def kill() -> None:
-            while not client.info("persistence")["rdb_bgsave_in_progress"]:
-                time.sleep(0.005)
+            until(lambda: client.info("persistence")["rdb_bgsave_in_progress"])
             restart(server)
 
         thread = threading.Thread(target=kill)
@@ -210,8 +208,7 @@ def test_server_is_gone(own: LocalServer) -> None:
         client.config_set("rdb-key-save-delay", 100_000)
 
         def kill() -> None:
-            while not client.info("persistence")["rdb_bgsave_in_progress"]:
-                time.sleep(0.005)
+            until(lambda: client.info("persistence")["rdb_bgsave_in_progress"])
             own.process.kill()
 
         thread = threading.Thread(target=kill)
@@ -272,8 +269,7 @@ def test_interrupted_wait(own: LocalServer, cancels: bool) -> None:
         began = time.monotonic()
 
         def begun() -> None:
-            while not client.info("persistence")["rdb_bgsave_in_progress"]:
-                time.sleep(0.005)
+            until(lambda: client.info("persistence")["rdb_bgsave_in_progress"])
 
         def interrupt() -> None:
             begun()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from command_line import invoke
 from local_cluster import free_port
 from needed import imported
 from twice import as_file, calls
+from waiting import until
 
 import fastresp
 import fastresp.aio
@@ -189,8 +189,7 @@ def test_cluster(start_server: Callable[..., LocalServer], tmp_path: Path) -> No
     server = start_server("--cluster-enabled", "yes", "--port", str(port))
     with redis.Redis.from_url(server.url) as client:
         client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-        while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
-            time.sleep(0.01)
+        until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
         data = as_file([*sets(100), *pushes(100)], tmp_path)
         report = merged(server, data, transport="socket")
         assert (report.replies, report.failed) == (200, 0)

@@ -24,7 +24,8 @@ import pytest
 import redis
 from peak import PEAK
 from server_programs import need
-from stored_users import FIELDS, by_id, loaded, only_we_are_connected
+from stored_users import FIELDS, by_id, loaded
+from waiting import only_we_are_connected
 
 import fastresp
 from fastresp import CommandError, DecodeError, TransportError, TransportTimeout, fetch_hashes

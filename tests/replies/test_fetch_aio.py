@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 import redis
 import redis.asyncio
-from stored_users import FIELDS, by_id, loaded, only_we_are_connected
+from stored_users import FIELDS, by_id, loaded
+from waiting import only_we_are_connected
 
 from fastresp import CommandError, DecodeError, SourceError, TransportError, TransportTimeout, aio
 from fastresp.server.local_server import LocalServer

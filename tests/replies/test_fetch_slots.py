@@ -11,7 +11,8 @@ import pytest
 import redis
 from redis.crc import key_slot
 from server_programs import WHEEL_SERVERS, located
-from stored_users import FIELDS, by_id, loaded, only_we_are_connected
+from stored_users import FIELDS, by_id, loaded
+from waiting import only_we_are_connected
 
 import fastresp
 from fastresp import aio, fetch_hashes

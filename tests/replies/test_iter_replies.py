@@ -16,6 +16,7 @@ import pytest
 import redis
 from peak import PEAK
 from reading import Execute, execute_asyncio
+from waiting import only_we_are_connected
 
 import fastresp
 import fastresp.aio
@@ -142,10 +143,7 @@ def test_a_reader_that_stops_stops_the_sender(server: LocalServer, client: redis
     used = client.info("memory")["mem_clients_normal"]
     assert used < 20 << 20
     replies.close()
-    deadline = time.monotonic() + 30
-    while len(client.client_list()) > 1:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    only_we_are_connected(client)
 
 
 def test_first_replies_may_be_large(server: LocalServer, client: redis.Redis) -> None:
@@ -273,10 +271,7 @@ def test_asyncio_stopped_early(server: LocalServer, client: redis.Redis) -> None
         return got
 
     assert asyncio.run(take()) == [b"%d" % i for i in range(1000)]
-    deadline = time.monotonic() + 30
-    while len(client.client_list()) > 1:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    only_we_are_connected(client)
 
 
 def test_asyncio_source(server: LocalServer) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import redis
 from loads import insert_asyncio, insert_sync
+from waiting import only_we_are_connected
 
 import fastresp
 import fastresp.aio
@@ -299,8 +300,7 @@ class TestInterrupted:
         assert report is not None
         assert (report.acknowledged, report.rows) == (0, report.in_doubt)
         assert 100 <= report.in_doubt < 100_000
-        while len(client.client_list()) > 1:
-            time.sleep(0.005)
+        only_we_are_connected(client)
         assert client.llen("big") in (0, report.in_doubt)
 
     def test_source_is_not_read_ahead(self, server: LocalServer, client: redis.Redis) -> None:
@@ -359,8 +359,7 @@ def test_cancellation(server: LocalServer, client: redis.Redis) -> None:
         return caught.value.report  # type: ignore[attr-defined,no-any-return]
 
     report = asyncio.run(cancelled())
-    while len(client.client_list()) > 1:
-        time.sleep(0.005)
+    only_we_are_connected(client)
     stored = numbers(client)
     assert stored == list(range(len(stored)))
     assert report.acknowledged <= len(stored) <= report.acknowledged + report.in_doubt

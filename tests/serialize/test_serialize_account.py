@@ -16,6 +16,7 @@ import redis
 from loads import insert_asyncio, interrupted, running_load
 from needed import imported
 from twice import as_file, calls
+from waiting import only_we_are_connected
 
 import fastresp
 import fastresp.aio
@@ -245,8 +246,7 @@ class TestInterruptions:
             return report_of(caught)
 
         report = asyncio.run(cancelled())
-        while len(client.client_list()) > 1:
-            time.sleep(0.005)
+        only_we_are_connected(client)
         assert report.acknowledged % 7 == report.in_doubt % 7 == 0
         assert report.acknowledged <= 7 * client.dbsize() <= report.acknowledged + report.in_doubt
 

@@ -15,6 +15,7 @@ import pytest
 import redis
 from loads import Insert, in_the_background, insert_asyncio, insert_sync, lost
 from proxy import FAITHFUL, UP, Fault, Proxy
+from waiting import only_we_are_connected
 
 import fastresp
 from fastresp.server.local_server import LocalServer
@@ -149,8 +150,8 @@ def test_frozen_server(
     assert isinstance(error, fastresp.TransportTimeout)
     os.kill(pid, signal.SIGCONT)
     with redis.Redis.from_url(server.url) as client:
-        while len(client.client_list()) > 1:  # it still runs the commands in its buffers
-            time.sleep(0.005)
+        # it still runs the commands in its buffers
+        only_we_are_connected(client)
         report = check(error, load, client)
     assert report.in_doubt + report.unsent > 0
 
@@ -175,8 +176,7 @@ def test_fault_of_the_network(
         except fastresp.TransportError as error:
             # error.report is None if the connection was lost before the load.
             report = error.report or fastresp.Report("socket")
-    while len(client.client_list()) > 1:
-        time.sleep(0.005)
+    only_we_are_connected(client)
     found = stored(client, load)
     assert report.acknowledged <= found <= report.acknowledged + report.in_doubt
     if kind in ("none", "fragment"):

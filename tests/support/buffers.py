@@ -7,12 +7,12 @@ import contextlib
 import select
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import redis
+from waiting import until
 
 import fastresp.aio
 
@@ -34,10 +34,7 @@ def end_leases(client: redis.Redis) -> None:
 
 def wait_for_silence(client: redis.Redis) -> None:
     """Wait until all other connections are closed and all leases have ended."""
-    deadline = time.monotonic() + 60
-    while len(client.client_list()) > 1 or client.keys("*:lease:*"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: len(client.client_list()) <= 1 and not client.keys("*:lease:*"), 60)
 
 
 class Awaited:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 import redis
@@ -11,8 +10,9 @@ import redis.asyncio
 import valkey
 import valkey.asyncio
 from local_cluster import LocalCluster
+from waiting import until
 
-__all__ = ["clients", "connected", "keys_of", "wait_until"]
+__all__ = ["clients", "connected", "keys_of", "until_down"]
 
 
 def keys_of(cluster: LocalCluster, number: int, count: int) -> list[str]:
@@ -37,8 +37,6 @@ def connected(cluster: LocalCluster) -> list[int]:
     return [len(client.client_list(_type="normal")) - 1 for client in cluster.clients]
 
 
-def wait_until(reached: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def until_down(cluster: LocalCluster, clients: Iterable[redis.Redis]) -> None:
+    """Wait until some nodes refuse all commands."""
+    until(lambda: all(cluster.state(each, "cluster_state") != "ok" for each in clients), 20)

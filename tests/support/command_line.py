@@ -14,6 +14,7 @@ import redis
 from click.testing import CliRunner, Result
 from preloaded import PROGRAM, Popen
 from preloaded import run as run_preloaded
+from waiting import until
 
 import fastresp
 from fastresp.cli.app import app
@@ -98,7 +99,4 @@ class Endless:
 
 def wait_for_keys(url: str, count: int = 1000) -> None:
     with redis.Redis.from_url(url) as client:
-        deadline = time.monotonic() + 100
-        while client.dbsize() < count:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: client.dbsize() >= count, 100)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import redis
+from waiting import until
 
 from fastresp.outcome.errors import TransportError
 from fastresp.server.local_server import LocalServer
@@ -163,10 +164,8 @@ class LocalCluster:
 
     def until(self, reached: Any) -> None:
         """Wait until ``reached(client)`` is true for the clients of all nodes."""
-        deadline = time.monotonic() + READY_S
-        while not all(reached(client) for client in self.clients):
-            assert time.monotonic() < deadline, "the cluster does not become ready"
-            time.sleep(0.02)
+        reason = "the cluster does not become ready"
+        until(lambda: all(reached(client) for client in self.clients), READY_S, reason)
 
     def know_replicas(self) -> None:
         """Wait until each node announces all replicas; each primary must have received a write.
@@ -309,10 +308,11 @@ class LocalCluster:
         Otherwise, the next node that gets a slot may use an epoch that is older than the epoch of
         the slot's owner, and lose the slot again.
         """
-        deadline = time.monotonic() + READY_S
-        while len({self.state(client, "cluster_current_epoch") for client in self.clients}) > 1:
-            assert time.monotonic() < deadline, "the nodes do not agree"
-            time.sleep(0.01)
+
+        def epochs() -> set[str]:
+            return {self.state(client, "cluster_current_epoch") for client in self.clients}
+
+        until(lambda: len(epochs()) == 1, READY_S, "the nodes do not agree")
 
     def serves(self, number: int, slot: int) -> bool:
         """Return whether a node says that it serves a slot."""

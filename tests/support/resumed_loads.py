@@ -12,6 +12,7 @@ from typing import Any
 
 import preloaded
 import redis
+from waiting import until
 
 from fastresp.server.local_server import LocalServer
 
@@ -60,8 +61,7 @@ def restart(server: LocalServer, meanwhile: Callable[[], object] = lambda: None)
     meanwhile()
     server.start()
     with redis.Redis.from_url(server.url) as client:
-        while client.info("persistence")["loading"]:
-            time.sleep(0.005)
+        until(lambda: not client.info("persistence")["loading"])
 
 
 class Loads:
@@ -112,9 +112,8 @@ class Loads:
     def _wait_for_rows(self, loader: subprocess.Popen[str]) -> None:
         """Wait until a load has begun, and sent something."""
         with self.client() as client:
-            before = client.get(MARKER)
-            while loader.poll() is None and client.get(MARKER) in (None, b"0", before):
-                time.sleep(0.005)
+            early = None, b"0", client.get(MARKER)
+            until(lambda: loader.poll() is not None or client.get(MARKER) not in early)
 
     def client(self) -> redis.Redis:
         return redis.Redis.from_url(self.server.url)

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -25,7 +24,7 @@ import fastresp.load.checkpoint.feature
 import fastresp.sink.task
 from fastresp.sink import Sink, Totals
 
-__all__ = ["Attempt", "Plan", "batch", "hurry", "threads", "until"]
+__all__ = ["Attempt", "Plan", "batch", "hurry", "threads"]
 
 BATCH_ROWS = 500
 
@@ -43,12 +42,6 @@ def hurry(lease: int) -> None:
     fastresp.load.checkpoint.description.LEASE_S = lease
     fastresp.load.checkpoint.feature.RECORDED_S = fastresp.load.checkpoint.feature.RENEWED_S = 0.1
     fastresp.sink.task.RECHECK_S = 0.05
-
-
-def until(reached: Callable[[], object]) -> None:
-    """Wait until something is true; only the test's timeout limits the wait."""
-    while not reached():
-        time.sleep(0.005)
 
 
 def threads() -> list[str]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
-
-import redis
 
 import fastresp
 from fastresp.server.local_server import LocalServer
@@ -25,10 +22,3 @@ def loaded(server: LocalServer, count: int = 10) -> list[dict[str, Any]]:
 
 def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: int(row["id"]))
-
-
-def only_we_are_connected(client: redis.Redis) -> None:
-    deadline = time.monotonic() + 30
-    while len(client.client_list()) > 1:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

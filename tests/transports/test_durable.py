@@ -20,6 +20,7 @@ from loads import Insert, insert_sync
 from local_cluster import LocalCluster, free_port
 from resumed_loads import MARKER, NAME
 from server_programs import WHEEL_SERVERS, located
+from waiting import until
 
 import fastresp
 from fastresp.resp.scan import ReplyScanner
@@ -84,8 +85,7 @@ def restarted(server: LocalServer) -> redis.Redis:
     server.process.wait()
     server.start()
     client = redis.Redis.from_url(server.url)
-    while client.info("persistence")["loading"]:
-        time.sleep(0.01)
+    until(lambda: not client.info("persistence")["loading"])
     return client
 
 
@@ -288,8 +288,7 @@ class TestFailure:
         server = start("--port", str(port), "--repl-diskless-sync-delay", "0")
         replica = start("--replicaof", f"127.0.0.1 {port}")
         with redis.Redis.from_url(replica.url) as client:
-            while client.info("replication")["master_link_status"] != "up":
-                time.sleep(0.01)
+            until(lambda: client.info("replication")["master_link_status"] == "up")
             stop = partial(replica.process.send_signal, signal.SIGSTOP)
             try:
                 message, report = failed(

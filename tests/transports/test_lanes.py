@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 import redis
 from loads import VALUE, Insert, insert_sync
+from waiting import only_we_are_connected, until
 
 import fastresp
 import fastresp.aio
@@ -345,10 +346,7 @@ def test_cancelled(server: LocalServer, client: redis.Redis) -> None:
 
     report = asyncio.run(main())
     assert 0 < report.acknowledged <= report.commands
-    deadline = time.monotonic() + 10
-    while loaders(client):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not loaders(client), 10)
 
 
 @pytest.mark.few(1)
@@ -498,10 +496,7 @@ def test_server_accepts_fewer_connections(
         with pytest.raises(fastresp.TransportError, match="max number of clients"):
             insert(rows(10), SET, server=server.url, connections=8)
         assert client.dbsize() == 0
-        deadline = time.monotonic() + 10
-        while len(client.client_list()) > 1:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        only_we_are_connected(client)
 
 
 @pytest.mark.parametrize("connections", [0, -1, MAX_CONNECTIONS + 1, 2.0, "3", None])

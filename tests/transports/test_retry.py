@@ -14,6 +14,7 @@ import pytest
 import redis
 from loads import Insert, insert_sync
 from local_cluster import free_port
+from waiting import until
 
 import fastresp
 import fastresp.aio
@@ -126,8 +127,7 @@ def test_server_that_restarts(insert: Insert, server: LocalServer) -> None:
 def serve_all_slots(server: LocalServer) -> None:
     with redis.Redis.from_url(server.url) as client:
         client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-        while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
-            time.sleep(0.01)
+        until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"))
 
 
 def test_server_that_comes_back_empty(
@@ -138,8 +138,8 @@ def test_server_that_comes_back_empty(
 
     def restart() -> None:
         with redis.Redis.from_url(server.url) as client:
-            while not client.dbsize():  # before it answers, nothing is lost
-                time.sleep(0.01)
+            # before it answers, nothing is lost
+            until(lambda: client.dbsize())
         server.stop()
         server.start()
 
@@ -302,8 +302,7 @@ def test_failover_behind_one_address(
     place = tmp_path / "socket"
     place.symlink_to(before.url.removeprefix("unix://"))
     with redis.Redis.from_url(before.url) as former, redis.Redis.from_url(after.url) as latter:
-        while latter.info("replication")["master_link_status"] != "up":
-            time.sleep(0.02)
+        until(lambda: latter.info("replication")["master_link_status"] == "up")
 
         def swap() -> None:
             former.config_set(

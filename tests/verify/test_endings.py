@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import redis
 from peak import PEAK
+from waiting import until
 
 import fastresp
 import fastresp.aio
@@ -201,8 +202,7 @@ def test_interruption(load: Load, server: LocalServer) -> None:
     report: Any = caught.value.report  # type: ignore[attr-defined]
     assert 0 < report.values <= 30_001 and report.stopped
     with redis.Redis.from_url(server.url) as client:
-        while len(client.client_list(_type="normal")) > 1:
-            time.sleep(0.01)
+        until(lambda: len(client.client_list(_type="normal")) <= 1)
 
 
 def test_cancellation(server: LocalServer) -> None:

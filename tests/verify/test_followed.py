@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import redis
 from command_line import invoke
+from waiting import until
 
 import fastresp
 from fastresp.cli.exit_codes import Exit
@@ -107,8 +108,7 @@ class TestEarlyTimes:
         began = time.time()
         load([*rows, ("HSET", "other", "b", 2)])
         assert client.pttl("k") > 0
-        while client.exists("k"):
-            time.sleep(0.01)
+        until(lambda: not client.exists("k"))
         report = verify(rows, since=began)
         assert report.same, report
         # Whether they must exist if the time of the load is unknown.

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import redis
+from waiting import until
 
 import fastresp
 from fastresp.server.local_server import LocalServer
@@ -53,8 +54,7 @@ def test_expired_keys(load: Load, verify: Verify, client: redis.Redis) -> None:
     began = time.time()
     for template in ("SET k:{0} {1} PX 1", ["HSET k:{0} a {1} b {1}", "PEXPIRE k:{0} 1"]):
         load(ROWS, template)
-        while client.dbsize():
-            time.sleep(0.01)
+        until(lambda: not client.dbsize())
         report = verify(ROWS, template)
         values = 100 if isinstance(template, str) else 200
         assert report.by_kind == {"missing": values}
@@ -75,8 +75,7 @@ def test_absolute_times(load: Load, verify: Verify, client: redis.Redis) -> None
     load(rows, template)
     assert verify(rows[:1], template).same
     client.pexpireat("k:0", 4_000_000_000_001)
-    while client.dbsize() > 1:
-        time.sleep(0.01)
+    until(lambda: client.dbsize() <= 1)
     report = verify(rows, template)
     [found] = report.differences
     assert (found.row, found.kind, found.wanted, found.found) == (

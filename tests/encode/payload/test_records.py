@@ -12,6 +12,7 @@ import redis
 from random_values import Command, text, value
 from server_programs import need
 from twice import SERVERS, debugged
+from waiting import until
 
 import fastresp
 from fastresp.encode.payload.format import Format, checksum
@@ -41,8 +42,7 @@ def restart_with(server: LocalServer, data: bytes, version: int) -> None:
 
 
 def wait_for(client: redis.Redis) -> None:
-    while client.info("persistence")["loading"]:
-        time.sleep(0.005)
+    until(lambda: not client.info("persistence")["loading"])
 
 
 @pytest.mark.parametrize("name", SERVERS)
