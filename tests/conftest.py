@@ -30,7 +30,7 @@ from loads import Insert, insert_asyncio, insert_sync
 from local_cluster import end_spares
 from module_server import MODULES, module_options
 from needed import file_of, lacking
-from reading import Execute, execute_asyncio, execute_sync
+from reading import Execute, Fetch, execute_asyncio, execute_sync, fetch_asyncio, fetch_sync
 from server_programs import WHEEL_SERVERS, located, need
 
 import fastresp
@@ -219,6 +219,12 @@ REDIS_CLI = pytest.param(partial(fastresp.mass_insert, transport="redis-cli"), i
 @pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
 def execute(request: pytest.FixtureRequest) -> Execute:
     """A function that returns all replies as a list."""
+    return request.param
+
+
+@pytest.fixture(params=[fetch_sync, fetch_asyncio], ids=["sync", "asyncio"])
+def fetch(request: pytest.FixtureRequest) -> Fetch:
+    """fetch_hashes, which returns all rows as dicts."""
     return request.param
 
 

@@ -160,9 +160,7 @@ def test_unreachable_addresses(port: int) -> None:
 @pytest.mark.slow
 def test_replicas() -> None:
     with LocalCluster(3, 1) as cluster:
-        cluster.until(
-            lambda client: client.info("replication").get("master_link_status", "up") == "up"
-        )
+        cluster.until_synced()
         found = watch(f"redis://127.0.0.1:{cluster.ports[4]}", 0.1)
         assert changes(found) == set()
         assert found.nodes.keys() == places(cluster)

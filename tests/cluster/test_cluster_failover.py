@@ -31,9 +31,7 @@ def cluster() -> Iterator[LocalCluster]:
     """Start three primaries with two synced replicas each, so that one is left for WAIT."""
     need("server")
     with LocalCluster(3, 2) as cluster:
-        cluster.until(
-            lambda client: client.info("replication").get("master_link_status", "up") == "up"
-        )
+        cluster.until_synced()
         yield cluster
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,6 +14,8 @@ import redis
 from cluster_reading import clients, connected, keys_of
 from command_line import invoke
 from local_cluster import LocalCluster
+from moving_lists import move, moving_slots
+from reading import Fetch, fetch_asyncio, fetch_sync
 from waiting import until
 
 import fastresp
@@ -27,26 +28,6 @@ from fastresp.server.settings import Server
 
 USERS = 6000
 FIELDS = ["name", "city"]
-
-Fetch: TypeAlias = Callable[..., list[dict[str, Any]]]
-
-
-def fetch_sync(*arguments: Any, **options: Any) -> list[dict[str, Any]]:
-    batches = list(fastresp.fetch_hashes(*arguments, **options).batches())
-    return [row for batch in batches for row in pa.record_batch(batch).to_pylist()]
-
-
-def fetch_asyncio(*arguments: Any, **options: Any) -> list[dict[str, Any]]:
-    async def collect() -> list[dict[str, Any]]:
-        return [row async for row in fastresp.aio.fetch_hashes(*arguments, **options)]
-
-    return asyncio.run(collect())
-
-
-@pytest.fixture(params=[fetch_sync, fetch_asyncio], ids=["sync", "asyncio"])
-def fetch(request: pytest.FixtureRequest) -> Fetch:
-    """Return all rows as dicts."""
-    return request.param
 
 
 def loaded(cluster: LocalCluster, count: int = USERS) -> list[dict[str, Any]]:
@@ -220,36 +201,12 @@ def test_failing_node(fetch: Fetch, pattern: bool) -> None:
             fetch("user:*" if pattern else keys(), FIELDS, server=cluster.url, timeout=2.0)
 
 
-def moving(cluster: LocalCluster, key: str) -> None:
-    """Move the slot of a key to the next node."""
-    slot: int = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", key)
-    source = next(number for number in range(3) if cluster.serves(number, slot))
-    cluster.move_slot(slot, (source + 1) % 3)
-
-
 def test_slots_that_move(fetch: Fetch, cluster: LocalCluster) -> None:
     users = loaded(cluster)
-    over = threading.Event()
-    moved = []
-
-    def move() -> None:
-        for i in range(USERS):
-            if over.is_set():
-                break
-            moving(cluster, f"user:{i}")
-            moved.append(i)
-
     keys = [f"user:{i}" for i in range(USERS)] * 10
     wanted = [{name: user[name] for name in FIELDS} for user in users] * 10
-    mover = threading.Thread(target=move)
-    mover.start()
-    try:
-        rows = fetch(keys, FIELDS, server=cluster.url)
-    finally:
-        over.set()
-        mover.join()
-    assert moved
-    assert rows == wanted
+    with moving_slots(cluster, keys):
+        assert fetch(keys, FIELDS, server=cluster.url) == wanted
 
 
 def test_keys_that_move_after_the_scan(cluster: LocalCluster) -> None:
@@ -259,7 +216,7 @@ def test_keys_that_move_after_the_scan(cluster: LocalCluster) -> None:
     reading = hashes.batches()
     rows = pa.record_batch(next(reading)).to_pylist()
     for i in range(0, USERS, 400):
-        moving(cluster, f"user:{i}")
+        move(cluster, f"user:{i}")
     for batch in reading:
         rows += pa.record_batch(batch).to_pylist()
     found = {row["id"]: row for row in rows}
@@ -384,7 +341,7 @@ def test_large_keys_that_move(cluster: LocalCluster, kind: str) -> None:
             at = 2 if kind == "stream" else 1
             found += (row[at] for row in zip(*batch.columns, strict=True))
             if number < 2:
-                moving(cluster, key)
+                move(cluster, key)
         assert number >= 2
         same = found == values if kind in ("list", "stream") else set(found) == set(values)
         assert same, f"{len(found):,} entries"

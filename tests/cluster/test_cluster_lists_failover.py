@@ -31,9 +31,7 @@ FORMS = [fastresp.ListBuffer, Awaited]
 def replicated() -> Iterator[LocalCluster]:
     need("server")
     with LocalCluster(3, 1) as cluster:
-        cluster.until(
-            lambda client: client.info("replication").get("master_link_status", "up") == "up"
-        )
+        cluster.until_synced()
         yield cluster
 
 

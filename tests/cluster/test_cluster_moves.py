@@ -13,6 +13,8 @@ import pytest
 import redis
 from loads import Insert, insert_sync
 from local_cluster import SLOTS, LocalCluster
+from moving_lists import moving_slots, slot_of
+from waiting import until
 
 import fastresp
 
@@ -28,11 +30,6 @@ def rows(happening: Any = None, at: frozenset[int] = frozenset()) -> Iterator[tu
         if i in at:
             happening()
         yield i % KEYS, i
-
-
-def slot_of(cluster: LocalCluster, key: str) -> int:
-    number: int = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", key)
-    return number
 
 
 def check(cluster: LocalCluster, report: fastresp.Report) -> None:
@@ -68,31 +65,16 @@ def test_slots_that_move(
 @pytest.mark.parametrize("seed", range(3))
 def test_slots_that_move_meanwhile(cluster: LocalCluster, seed: int) -> None:
     """In another thread, at any moment: keys are migrated one by one, and ASK is answered."""
-    randoms = random.Random(seed)
-    over = threading.Event()
-    moved = []
-
-    def move() -> None:
-        for key in randoms.sample(range(KEYS), KEYS):
-            if over.is_set():
-                break
-            cluster.move_slot(slot_of(cluster, f"list:{key}"), randoms.randrange(3))
-            moved.append(key)
+    keys = random.Random(seed).sample(range(KEYS), KEYS)
 
     def half_of_them_later() -> Iterator[tuple[int, int]]:
         for key, i in rows():
-            while i == ROWS // 2 and not moved and mover.is_alive():
-                time.sleep(0.001)
+            if i == ROWS // 2:
+                until(lambda: moved)
             yield key, i
 
-    mover = threading.Thread(target=move)
-    mover.start()
-    try:
+    with moving_slots(cluster, [f"list:{key}" for key in keys]) as moved:
         report = insert_sync(half_of_them_later(), PUSH, server=cluster.url)
-    finally:
-        over.set()
-        mover.join()
-    assert moved
     check(cluster, report)
 
 
@@ -227,9 +209,7 @@ def test_node_that_is_emptied_and_shut_down() -> None:
 
 def test_planned_failover() -> None:
     with LocalCluster(3, 1) as cluster:
-        cluster.until(
-            lambda client: client.info("replication").get("master_link_status", "up") == "up"
-        )
+        cluster.until_synced()
 
         def fail_over() -> None:
             cluster.promote(cluster.clients[3])

@@ -225,9 +225,7 @@ def test_connections_that_are_lost(cluster: LocalCluster, library: str) -> None:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_replicas_are_fast_too(library: str) -> None:
     with LocalCluster(2, 1) as cluster:
-        cluster.until(
-            lambda client: client.info("replication").get("master_link_status", "up") == "up"
-        )
+        cluster.until_synced()
         with speed_up(client_of(library, cluster, read_from_replicas=True)) as client:
             deadline = time.monotonic() + 20
             while len(client.get_replicas()) < 2:

@@ -11,7 +11,7 @@ import pytest
 from cluster_reading import clients, connected
 from local_cluster import LocalCluster
 from needed import imported
-from reading import Execute, execute_asyncio
+from reading import Execute, execute_asyncio, execute_one, execute_one_asyncio
 from waiting import until
 
 import fastresp
@@ -65,14 +65,6 @@ def test_clients_of_a_cluster(cluster: LocalCluster, kind: str) -> None:
             client.close()
 
     asyncio.run(run())
-
-
-def execute_one(*arguments: Any, **options: Any) -> Any:
-    return fastresp.execute(*arguments, **options)
-
-
-def execute_one_asyncio(*arguments: Any, **options: Any) -> Any:
-    return asyncio.run(fastresp.aio.execute(*arguments, **options))
 
 
 @pytest.mark.parametrize("run", [execute_one, execute_one_asyncio], ids=["sync", "asyncio"])

@@ -241,9 +241,7 @@ def test_random_events(seed: int) -> None:
     kept = ("--appendonly", "yes", "--appendfsync", "no")
     with LocalCluster(3, 2, options=lambda port: kept) as cluster:
         fastresp.mass_insert(range(KEYS), "SET n:{0} {0}", server=cluster.url)
-        cluster.until(
-            lambda client: client.info("replication").get("master_link_status", "up") == "up"
-        )
+        cluster.until_synced()
         time.sleep(0.2)
         slots = [
             cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", f"n:{i}") for i in range(KEYS)
@@ -265,9 +263,7 @@ def test_random_events(seed: int) -> None:
 def test_commands_of_a_key_stay_in_order(seed: int) -> None:
     """Slots move, and replicas take over as planned: each GET returns the previous SET's value."""
     with LocalCluster(3, 2) as cluster:
-        cluster.until(
-            lambda client: client.info("replication").get("master_link_status", "up") == "up"
-        )
+        cluster.until_synced()
         client = cluster.clients[0]
         slots = [client.execute_command("CLUSTER", "KEYSLOT", f"n:{i}") for i in range(KEYS)]
         events = Events(cluster, seed, slots)

@@ -12,7 +12,7 @@ import pytest
 import redis
 from cluster_reading import keys_of, until_down
 from local_cluster import LocalCluster
-from moving_lists import KEY, half_moved
+from moving_lists import KEY, half_moved, moved_later
 from reading import Execute
 
 import fastresp
@@ -47,12 +47,9 @@ def test_keys_at_both_nodes(
 ) -> None:
     """TRYAGAIN is retried, and no command overtakes another."""
     cluster_client.set(PAIR[1], 5)
-    with half_moved(cluster, arrived=False) as complete:
-        timer = threading.Timer(0.4, complete)
-        timer.start()
+    with moved_later(cluster):
         # The first key is created at the new node, so that the two keys are on different nodes.
         got = execute(commands(), server=cluster.url)
-        timer.join()
     assert got == [*OTHERS[0], b"OK", *OTHERS[1]]
     assert cluster_client.mget(*PAIR) == [b"1", b"1"]
 
@@ -62,11 +59,8 @@ def test_key_of_a_later_command(
 ) -> None:
     """Both run in order; if only the later one ran, the other's reply is TRYAGAIN."""
     cluster_client.set(PAIR[1], 5)
-    with half_moved(cluster, arrived=False) as complete:
-        timer = threading.Timer(0.4, complete)
-        timer.start()
+    with moved_later(cluster):
         got = execute(commands(("GET", PAIR[0])), server=cluster.url, on_error="collect")
-        timer.join()
     first = got[51]
     ran = first == b"OK"
     assert got == [*OTHERS[0], first, b"%d" % ran, *OTHERS[1]]
@@ -124,12 +118,9 @@ def test_execute(cluster: LocalCluster, cluster_client: redis.RedisCluster, run:
             return fastresp.execute("MGET", *PAIR, server=cluster.url)
         return asyncio.run(fastresp.aio.execute("MGET", *PAIR, server=cluster.url))
 
-    with half_moved(cluster, arrived=False) as complete:
-        timer = threading.Timer(0.4, complete)
-        timer.start()
+    with moved_later(cluster):
         fastresp.execute("SET", PAIR[0], 1, server=cluster.url)
         assert mget() == [b"1", b"5"]
-        timer.join()
 
 
 def test_key_named_twice(
@@ -137,12 +128,9 @@ def test_key_named_twice(
 ) -> None:
     """A resent command may name the same key several times."""
     cluster_client.set(PAIR[1], 5)
-    with half_moved(cluster, arrived=False) as complete:
-        timer = threading.Timer(0.4, complete)
-        timer.start()
+    with moved_later(cluster):
         source = [("SET", PAIR[0], 1), ("MGET", *PAIR, *PAIR)]
         assert execute(source, server=cluster.url) == [b"OK", [b"1", b"5"] * 2]
-        timer.join()
 
 
 def bring_down(cluster: LocalCluster) -> None:

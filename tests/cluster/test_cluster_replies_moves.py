@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
 from local_cluster import SLOTS, LocalCluster
+from moving_lists import move, moving_slots, slot_of
 from reading import Execute, execute_sync
 
 import fastresp
@@ -32,20 +32,8 @@ def check(got: list[Any]) -> None:
     assert got == [1 + i // KEYS for i in range(ROWS)]
 
 
-def slot_of(cluster: LocalCluster, key: object) -> int:
-    number: int = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", f"n:{key}")
-    return number
-
-
-def moving(cluster: LocalCluster, key: object) -> None:
-    """Move the slot of a key to the next node."""
-    slot = slot_of(cluster, key)
-    source = next(number for number in range(3) if cluster.serves(number, slot))
-    cluster.move_slot(slot, (source + 1) % 3)
-
-
 def test_slot_that_has_moved(execute: Execute, cluster: LocalCluster) -> None:
-    moving(cluster, 7)
+    move(cluster, "n:7")
     check(execute(rows(), "INCR n:{0}", server=cluster.url))
 
 
@@ -55,31 +43,16 @@ def test_slots_that_move(execute: Execute, cluster: LocalCluster, seed: int) -> 
     randoms = random.Random(seed)
     keys = iter(randoms.sample(range(KEYS), 20))
     moments = frozenset(randoms.sample(range(ROWS), 20))
-    happening = rows(lambda: moving(cluster, next(keys)), moments)
+    happening = rows(lambda: move(cluster, f"n:{next(keys)}"), moments)
     check(execute(happening, "INCR n:{0}", server=cluster.url))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_slots_that_move_meanwhile(execute: Execute, cluster: LocalCluster, seed: int) -> None:
     """In another thread, at any moment: keys are migrated one by one, and ASK is answered."""
-    over = threading.Event()
-    moved = []
-
-    def move() -> None:
-        for key in random.Random(seed).sample(range(KEYS), KEYS):
-            if over.is_set():
-                break
-            moving(cluster, key)
-            moved.append(key)
-
-    mover = threading.Thread(target=move)
-    mover.start()
-    try:
+    keys = random.Random(seed).sample(range(KEYS), KEYS)
+    with moving_slots(cluster, [f"n:{key}" for key in keys]):
         got = execute(rows(), "INCR n:{0}", server=cluster.url)
-    finally:
-        over.set()
-        mover.join()
-    assert moved
     check(got)
 
 
@@ -99,7 +72,7 @@ def test_slot_that_is_being_moved(execute: Execute, cluster: LocalCluster, decod
     keys = [f"{{n:7}}{i}" for i in range(100)]
     here = keys[::2]
     execute(here, "SET {0} here", server=cluster.url)
-    slot = slot_of(cluster, 7)
+    slot = slot_of(cluster, "n:7")
     source, target = importing(cluster, slot)
     try:
         before = cluster.clients[target].dbsize()
@@ -119,9 +92,9 @@ def test_slot_that_is_being_moved(execute: Execute, cluster: LocalCluster, decod
 def test_execute(cluster: LocalCluster, by: str) -> None:
     with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
         client.set("n:7", "text")
-    slot = slot_of(cluster, 7)
+    slot = slot_of(cluster, "n:7")
     if by == "MOVED":
-        moving(cluster, 7)
+        move(cluster, "n:7")
     else:
         source, target = importing(cluster, slot)
         port = cluster.ports[target]
@@ -149,7 +122,7 @@ def test_scripts(execute: Execute, cluster: LocalCluster) -> None:
     def happening() -> None:
         for client in cluster.clients:
             client.script_flush()
-        moving(cluster, next(keys))
+        move(cluster, f"n:{next(keys)}")
 
     got = execute(rows(happening, moments), script.command("n:{0}"), server=cluster.url)
     # Resent commands run after the commands sent behind them.
@@ -160,7 +133,7 @@ def test_scripts(execute: Execute, cluster: LocalCluster) -> None:
 def test_errors_keep_their_order(execute: Execute, cluster: LocalCluster) -> None:
     with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
         client.set("n:7", "text")
-    happening = rows(lambda: moving(cluster, 7), frozenset((ROWS // 2,)))
+    happening = rows(lambda: move(cluster, "n:7"), frozenset((ROWS // 2,)))
     got = execute(happening, "INCR n:{0}", server=cluster.url, on_error="collect")
     errors = {i: reply for i, reply in enumerate(got) if type(reply) is fastresp.CommandError}
     assert [*errors] == [*range(7, ROWS, KEYS)]
@@ -170,7 +143,7 @@ def test_errors_keep_their_order(execute: Execute, cluster: LocalCluster) -> Non
 
 
 def test_transactions_are_not_resent(execute: Execute, cluster: LocalCluster) -> None:
-    happening = rows(lambda: moving(cluster, 7), frozenset((ROWS // 2,)))
+    happening = rows(lambda: move(cluster, "n:7"), frozenset((ROWS // 2,)))
     template = "MULTI; INCR n:{0}; EXEC"
     got = execute(happening, template, server=cluster.url, on_error="collect")
     assert len(got) == 3 * ROWS
@@ -184,7 +157,7 @@ def test_transactions_are_not_resent(execute: Execute, cluster: LocalCluster) ->
             assert (queued, done) == (b"QUEUED", [counts[i % KEYS]])
             continue
         refused += 1
-        assert slot_of(cluster, i % KEYS) == slot_of(cluster, 7)
+        assert slot_of(cluster, f"n:{i % KEYS}") == slot_of(cluster, "n:7")
         if queued == b"QUEUED":  # the slot moved before EXEC, which then runs nothing
             assert (done.code, done.index) == ("MOVED", 3 * i + 2)
         else:
@@ -193,7 +166,7 @@ def test_transactions_are_not_resent(execute: Execute, cluster: LocalCluster) ->
 
 
 def test_advice_for_a_transaction_that_is_not_resent(cluster: LocalCluster) -> None:
-    happening = rows(lambda: moving(cluster, 7), frozenset((ROWS // 2,)))
+    happening = rows(lambda: move(cluster, "n:7"), frozenset((ROWS // 2,)))
     with pytest.raises(fastresp.CommandError, match=r"command [\d,]+: MOVED") as caught:
         execute_sync(happening, "MULTI; INCR n:{0}; EXEC", server=cluster.url)
     assert "run its row again" in caught.value.__notes__[0]
@@ -204,9 +177,7 @@ def test_planned_failover() -> None:
     # On a slow machine, nodes must not consider each other failed: they would refuse commands.
     patient = ("--cluster-node-timeout", "10000")
     with LocalCluster(3, 1, options=lambda port: patient) as cluster:
-        cluster.until(
-            lambda client: client.info("replication").get("master_link_status", "up") == "up"
-        )
+        cluster.until_synced()
 
         def fail_over() -> None:
             cluster.promote(cluster.clients[3])
@@ -225,7 +196,7 @@ def test_new_node_and_one_that_is_shut_down() -> None:
     with LocalCluster() as cluster, LocalCluster(1) as other:
         everyone, client = cluster.joined_by(other), other.clients[0]
         last = [*range(2 * SLOTS // 3, SLOTS)]
-        used = {slot_of(cluster, key) for key in range(KEYS)}.intersection(last)
+        used = {slot_of(cluster, f"n:{key}") for key in range(KEYS)}.intersection(last)
 
         def move() -> None:
             for slot in used:
@@ -250,7 +221,7 @@ def test_new_node_and_one_that_is_shut_down() -> None:
 
 
 def test_two_nodes_that_name_each_other(cluster: LocalCluster) -> None:
-    slot = slot_of(cluster, 7)
+    slot = slot_of(cluster, "n:7")
     source = next(number for number in range(3) if cluster.serves(number, slot))
     got: list[Any] = []
     ids = [client.execute_command("CLUSTER", "MYID") for client in cluster.clients]
@@ -274,7 +245,7 @@ def test_slot_that_moves_back(cluster: LocalCluster) -> None:
     moved = []
 
     def move() -> None:
-        slot = slot_of(cluster, 7)
+        slot = slot_of(cluster, "n:7")
         if not moved:
             moved.append(next(number for number in range(3) if cluster.serves(number, slot)))
             cluster.move_slot(slot, (moved[0] + 1) % 3)

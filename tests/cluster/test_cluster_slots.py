@@ -9,20 +9,15 @@ import pyarrow as pa
 import pytest
 from local_cluster import SLOTS, LocalCluster
 from moving_lists import half_moved, slot_of
+from reading import Fetch
 from redis.crc import key_slot
 from server_programs import need
-from test_cluster_fetch import FIELDS, USERS, Fetch, by_id, fetch_asyncio, fetch_sync, loaded
+from test_cluster_fetch import FIELDS, USERS, by_id, loaded
 
 import fastresp
 
 # One node owns the first two ranges, two nodes own the third.
 SHARES = [range(4000), range(4000, 5461), range(5461, 12_000), range(12_000, SLOTS)]
-
-
-@pytest.fixture(params=[fetch_sync, fetch_asyncio], ids=["sync", "asyncio"])
-def fetch(request: pytest.FixtureRequest) -> Fetch:
-    """Return all rows as dicts."""
-    return request.param
 
 
 @pytest.fixture

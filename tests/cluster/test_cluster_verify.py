@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
 from local_cluster import LocalCluster
+from moving_lists import moving_slots
 
 import fastresp
 import fastresp.aio
@@ -91,26 +91,9 @@ def test_slots_that_move_meanwhile(cluster: LocalCluster, verify: Verify, seed: 
     keys = 200
     rows = [(i, f"v{i}") for i in range(keys)]
     fastresp.mass_insert(rows, "HSET k:{0} a {1}", server=cluster.url)
-    over = threading.Event()
-    moved = []
-
-    def move() -> None:
-        for key in random.Random(seed).sample(range(keys), keys):
-            if over.is_set():
-                break
-            slot = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", f"k:{key}")
-            source = next(number for number in range(3) if cluster.serves(number, slot))
-            cluster.move_slot(slot, (source + 1) % 3)
-            moved.append(key)
-
-    mover = threading.Thread(target=move)
-    mover.start()
-    try:
+    moved = random.Random(seed).sample(range(keys), keys)
+    with moving_slots(cluster, [f"k:{key}" for key in moved]):
         report = verify(rows * 500, "HSET k:{0} a {1}", server=cluster.url)
-    finally:
-        over.set()
-        mover.join()
-    assert moved
     assert report.same and report.values == 500 * keys, report
 
 

@@ -14,18 +14,12 @@ import pyarrow as pa
 import pytest
 import redis
 import redis.asyncio
+from reading import fetch_asyncio
 from stored_users import FIELDS, by_id, loaded
 from waiting import only_we_are_connected
 
 from fastresp import CommandError, DecodeError, SourceError, TransportError, TransportTimeout, aio
 from fastresp.server.local_server import LocalServer
-
-
-def rows_of(*arguments: Any, **options: Any) -> list[dict[str, Any]]:
-    async def collect() -> list[dict[str, Any]]:
-        return [row async for row in aio.fetch_hashes(*arguments, **options)]
-
-    return asyncio.run(collect())
 
 
 async def async_keys(count: int) -> AsyncIterator[str]:
@@ -40,9 +34,9 @@ def test_every_kind_of_keys(server: LocalServer) -> None:
     wanted = [{name: user[name] for name in FIELDS} for user in users]
     keys = [f"user:{number}" for number in range(5000)]
     for given in (keys, iter(keys), pa.array(keys), async_keys(5000)):
-        assert rows_of(given, FIELDS, server=server.url, batch_rows=700) == wanted
+        assert fetch_asyncio(given, FIELDS, server=server.url, batch_rows=700) == wanted
     client = redis.asyncio.Redis.from_url(server.url)
-    assert by_id(rows_of("user:{id}", FIELDS, server=client)) == users
+    assert by_id(fetch_asyncio("user:{id}", FIELDS, server=client)) == users
 
 
 def test_batches(server: LocalServer) -> None:
@@ -129,14 +123,14 @@ def test_errors(server: LocalServer, client: redis.Redis) -> None:
     client.set("text", 1)
     client.hset("bytes", "name", b"\xff")
     with pytest.raises(CommandError, match="key 'text'"):
-        rows_of(["text"], FIELDS, server=server.url)
+        fetch_asyncio(["text"], FIELDS, server=server.url)
     with pytest.raises(DecodeError, match="field 'name' of key 'bytes'"):
-        rows_of(["bytes"], FIELDS, server=server.url)
-    assert rows_of(["bytes"], ["name"], server=server.url, binary=True) == [{"name": b"\xff"}]
+        fetch_asyncio(["bytes"], FIELDS, server=server.url)
+    assert fetch_asyncio(["bytes"], ["name"], server=server.url, binary=True) == [{"name": b"\xff"}]
     with pytest.raises(SourceError, match="one column"):
-        rows_of(pa.table({"a": ["x"], "b": ["y"]}), FIELDS, server=server.url)
+        fetch_asyncio(pa.table({"a": ["x"], "b": ["y"]}), FIELDS, server=server.url)
     with pytest.raises(TransportError, match="refused"):
-        rows_of(["a"], FIELDS, server="redis://127.0.0.1:1")
+        fetch_asyncio(["a"], FIELDS, server="redis://127.0.0.1:1")
     with pytest.raises(TypeError, match="an iterable of keys"):
         aio.fetch_hashes(5, FIELDS)
     only_we_are_connected(client)

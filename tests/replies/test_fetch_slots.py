@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pytest
 import redis
+from reading import Fetch, fetch_sync
 from redis.crc import key_slot
 from server_programs import WHEEL_SERVERS, located
 from stored_users import FIELDS, by_id, loaded
@@ -18,26 +17,7 @@ import fastresp
 from fastresp import aio, fetch_hashes
 from fastresp.server.local_server import LocalServer
 
-Fetch: TypeAlias = Callable[..., list[dict[str, Any]]]
 SHARES = [range(5000), range(5000, 5001), range(5001, 16384)]
-
-
-def fetch_sync(*arguments: Any, **options: Any) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pa.table(fetch_hashes(*arguments, **options)).to_pylist()
-    return rows
-
-
-def fetch_asyncio(*arguments: Any, **options: Any) -> list[dict[str, Any]]:
-    async def collect() -> list[dict[str, Any]]:
-        return [row async for row in aio.fetch_hashes(*arguments, **options)]
-
-    return asyncio.run(collect())
-
-
-@pytest.fixture(params=[fetch_sync, fetch_asyncio], ids=["sync", "asyncio"])
-def fetch(request: pytest.FixtureRequest) -> Fetch:
-    """Return all rows as dicts."""
-    return request.param
 
 
 def test_ranges_of_slots_have_each_key_once(

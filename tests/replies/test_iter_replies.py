@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 from peak import PEAK
-from reading import Execute, execute_asyncio
+from reading import Execute, execute_asyncio, execute_one, execute_one_asyncio
 from waiting import only_we_are_connected
 
 import fastresp
@@ -313,14 +313,6 @@ def test_memory(server: LocalServer, client: redis.Redis) -> None:
         [sys.executable, "-c", MEMORY_CODE, server.url], capture_output=True, text=True, check=True
     )
     assert int(done.stdout) * 1024 <= 32 << 20
-
-
-def execute_one(*arguments: Any, **options: Any) -> Any:
-    return fastresp.execute(*arguments, **options)
-
-
-def execute_one_asyncio(*arguments: Any, **options: Any) -> Any:
-    return asyncio.run(fastresp.aio.execute(*arguments, **options))
 
 
 @pytest.mark.parametrize("run", [execute_one, execute_one_asyncio], ids=["sync", "asyncio"])

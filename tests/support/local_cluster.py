@@ -167,6 +167,10 @@ class LocalCluster:
         reason = "the cluster does not become ready"
         until(lambda: all(reached(client) for client in self.clients), READY_S, reason)
 
+    def until_synced(self) -> None:
+        """Wait until all replicas are in sync with their primaries."""
+        self.until(lambda c: c.info("replication").get("master_link_status", "up") == "up")
+
     def know_replicas(self) -> None:
         """Wait until each node announces all replicas; each primary must have received a write.
 

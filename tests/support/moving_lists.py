@@ -1,14 +1,24 @@
-"""A list in a cluster, whose slot moves, for tests."""
+"""Slots of a cluster that move, mostly that of one list, for tests."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from local_cluster import LocalCluster
 
-__all__ = ["KEY", "half_moved", "holder", "move", "moving", "moving_once", "slot_of"]
+__all__ = [
+    "KEY",
+    "half_moved",
+    "holder",
+    "move",
+    "moved_later",
+    "moving",
+    "moving_once",
+    "moving_slots",
+    "slot_of",
+]
 
 KEY = "{q}"
 
@@ -18,15 +28,38 @@ def slot_of(cluster: LocalCluster, key: str = KEY) -> int:
     return number
 
 
-def holder(cluster: LocalCluster) -> int:
-    """Return the number of the node that serves the list."""
-    slot = slot_of(cluster)
+def holder(cluster: LocalCluster, key: str = KEY) -> int:
+    """Return the number of the node that serves a key."""
+    slot = slot_of(cluster, key)
     return next(each for each in range(cluster.primaries) if cluster.serves(each, slot))
 
 
-def move(cluster: LocalCluster) -> None:
-    """Move the slot of the list to the next node."""
-    cluster.move_slot(slot_of(cluster), (holder(cluster) + 1) % 3)
+def move(cluster: LocalCluster, key: str = KEY) -> None:
+    """Move the slot of a key to the next node."""
+    cluster.move_slot(slot_of(cluster, key), (holder(cluster, key) + 1) % 3)
+
+
+@contextmanager
+def moving_slots(cluster: LocalCluster, keys: Iterable[str]) -> Iterator[list[str]]:
+    """Move the slots of keys, one after another, in a thread; yield the list of keys so far."""
+    over = threading.Event()
+    moved: list[str] = []
+
+    def work() -> None:
+        for key in keys:
+            if over.is_set():
+                break
+            move(cluster, key)
+            moved.append(key)
+
+    mover = threading.Thread(target=work)
+    mover.start()
+    try:
+        yield moved
+    finally:
+        over.set()
+        mover.join()
+    assert moved
 
 
 @contextmanager
@@ -79,6 +112,16 @@ def half_moved(cluster: LocalCluster, *, arrived: bool) -> Iterator[Callable[[],
     yield complete
     if not completed:
         complete()
+
+
+@contextmanager
+def moved_later(cluster: LocalCluster, after_s: float = 0.4) -> Iterator[None]:
+    """Move the list's slot, its keys only at the end, after this number of seconds."""
+    with half_moved(cluster, arrived=False) as complete:
+        timer = threading.Timer(after_s, complete)
+        timer.start()
+        yield
+        timer.join()
 
 
 @contextmanager
