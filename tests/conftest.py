@@ -26,7 +26,7 @@ import pytest
 import redis
 from buffers import Awaited
 from certificates import tls_settings, write_certificates
-from loads import Insert, insert_asyncio, insert_sync
+from loads import Insert, insert_asyncio, insert_redis_cli, insert_sync
 from local_cluster import end_spares
 from module_server import MODULES, module_options
 from needed import file_of, lacking
@@ -213,7 +213,7 @@ SINGLY = [pytest.param(insert_sync, id="sync"), pytest.param(insert_asyncio, id=
 MERGED = pytest.param(partial(insert_sync, mode="merge"), id="merge", marks=pytest.mark.slow)
 
 
-REDIS_CLI = pytest.param(partial(fastresp.mass_insert, transport="redis-cli"), id="redis-cli")
+REDIS_CLI = pytest.param(insert_redis_cli, id="redis-cli")
 
 
 @pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])

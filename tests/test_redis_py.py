@@ -17,7 +17,6 @@ from redis.backoff import ConstantBackoff, NoBackoff
 from redis.cache import CacheConfig
 from redis.connection import CacheProxyConnection
 from redis.retry import Retry
-from waiting import until
 
 from fastresp.redis_py import CommandPacker, fast, speed_up
 from fastresp.server.local_server import LocalServer, find_program
@@ -178,38 +177,6 @@ def test_tls(tls: Callable[..., str]) -> None:
         use(client)
 
 
-@pytest.fixture
-def cluster(start_server: Callable[..., LocalServer]) -> int:
-    """Start a cluster of one node; return its port."""
-    port = free_port()
-    server = start_server("--port", str(port), "--cluster-enabled", "yes")
-    admin = redis.Redis.from_url(server.url)
-    admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-    until(lambda: b"cluster_state:ok" in admin.execute_command("CLUSTER", "INFO"))
-    return port
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("by_url", [False, True])
-def test_cluster(cluster: int, by_url: bool) -> None:
-    if by_url:
-        client = redis.RedisCluster.from_url(f"redis://127.0.0.1:{cluster}")
-    else:
-        client = redis.RedisCluster("127.0.0.1", cluster)
-    with speed_up(client):
-        for _ in range(2):
-            with client.pipeline() as pipeline:
-                for i in range(1000):
-                    pipeline.set(f"k{i}", i)
-                assert pipeline.execute() == [True] * 1000
-            assert client.get("k999") == b"999"
-            (node,) = client.get_nodes()
-            pool = node.redis_connection.connection_pool
-            assert pool.connection_class.__name__.startswith("Fast")
-            # Discovered nodes are also fast.
-            client.nodes_manager.initialize()
-
-
 async def use_async(client: Any) -> None:
     assert await client.set("a", "é")
     assert await client.get("a") == "é".encode()
@@ -259,17 +226,6 @@ def test_asyncio_tls(tls: Callable[..., str]) -> None:
     async def main() -> None:
         async with speed_up(redis.asyncio.Redis.from_url(tls())) as client:
             await use_async(client)
-
-    asyncio.run(main())
-
-
-@pytest.mark.slow
-def test_asyncio_cluster(cluster: int) -> None:
-    async def main() -> None:
-        async with speed_up(redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster)) as client:
-            await use_async(client)
-            (node,) = client.get_nodes()
-            assert node.connection_class.__name__ == "FastConnection"
 
     asyncio.run(main())
 

@@ -10,6 +10,7 @@ import pytest
 import redis
 from local_cluster import free_port
 from resumed_loads import Loads
+from waiting import until, until_loaded
 
 from fastresp.server.local_server import LocalServer
 
@@ -25,18 +26,7 @@ def restart(loads: Loads) -> None:
     loads.server.process.wait()
     loads.server.start()
     with loads.client() as client:
-        wait_until(client, lambda: client.ping())
-
-
-def wait_until(client: redis.Redis, reached: Callable[[], object]) -> None:
-    """Wait until the server has loaded its data from disk."""
-    while True:
-        try:
-            if reached():
-                return
-        except redis.exceptions.BusyLoadingError:
-            pass
-        time.sleep(0.01)
+        until_loaded(client)
 
 
 class Replicated:
@@ -56,7 +46,7 @@ class Replicated:
         )  # fmt: skip
         self.port = port
         with redis.Redis.from_url(self.replica.url) as client:
-            wait_until(client, lambda: client.info("replication")["master_link_status"] == "up")
+            until(lambda: client.info("replication")["master_link_status"] == "up")
 
     def fail_over(self, loads: Loads) -> None:
         """Kill the primary while its replica lags behind; then load into the replica."""

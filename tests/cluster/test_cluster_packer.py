@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import redis
 from local_cluster import SLOTS, LocalCluster
+from moving_lists import slot_of
 
 from fastresp.redis_py import speed_up
 
@@ -31,11 +33,6 @@ def client_of(library: str, cluster: LocalCluster, **options: Any) -> Any:
 def data_error(library: str) -> type[Exception]:
     error: type[Exception] = importlib.import_module(library.partition(".")[0]).DataError
     return error
-
-
-def slot_of(cluster: LocalCluster, key: str) -> int:
-    number: int = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", key)
-    return number
 
 
 def use(client: Any, library: str) -> None:
@@ -109,7 +106,7 @@ def test_all_nodes_in_asyncio(cluster: LocalCluster, library: str, used: bool) -
 
 
 def test_transactions(cluster: LocalCluster) -> None:
-    with speed_up(client_of("redis", cluster)) as client:
+    with speed_up(redis.RedisCluster.from_url(cluster.url)) as client:
         with client.pipeline(transaction=True) as pipeline:
             pipeline.set("{t}a", OURS).incrby("{t}b", OURS).get("{t}a")
             assert pipeline.execute()[1:] == [5, b"5"]

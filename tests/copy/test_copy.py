@@ -15,7 +15,7 @@ import pytest
 import redis
 from every_encoding import FAR_MS, contents, differences, fill, knows_field_expiry
 from test_from_replica import SERVERS, two_servers
-from waiting import until
+from waiting import until, until_loaded
 
 import fastresp
 import fastresp.aio
@@ -308,7 +308,7 @@ def test_checkpoint_of_a_source_that_was_restarted(
     server.stop()
     server.start()
     with redis.Redis.from_url(server.url) as client:
-        until(lambda: not client.info("persistence")["loading"])
+        until_loaded(client)
     again = fastresp.Checkpoint("moved", resume=True)
     report = fastresp.copy(server.url, target, checkpoint=again, exists="skip")
     assert report.rows == 30_000

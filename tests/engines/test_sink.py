@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pytest
 import redis
 from local_cluster import LocalCluster
-from sink_attempts import Attempt, Plan, batch, threads
+from sink_attempts import Attempt, Plan, batch
 from waiting import until
 
 import fastresp
@@ -47,11 +46,7 @@ class Stream:
         self.__arrow_c_stream__ = pa.Table.from_batches([rows]).__arrow_c_stream__
 
 
-@pytest.fixture(autouse=True)
-def _no_thread_left() -> Iterator[None]:
-    yield
-    gc.collect()
-    until(lambda: not threads())
+pytestmark = pytest.mark.usefixtures("no_thread_left")
 
 
 class TestOptions:

@@ -8,16 +8,15 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import redis
-from local_cluster import LocalCluster
 from places import ROOT
-from sink_attempts import Attempt, Plan, batch, hurry
+from sink_attempts import COUNT, ROWS, Attempt, Place, Plan, batch, hurry
 from waiting import until
 
 import fastresp.load.checkpoint.description
@@ -27,64 +26,9 @@ from fastresp import CheckpointError, FastrespError, LoadErrors
 from fastresp.server.local_server import LocalServer
 from fastresp.sink import Sink, Totals
 
-ROWS = 4000
 # Suffixes of some keys that each job leaves.
 ENDS = ("}:split", ":0}", ":1}", ":query}:epoch", ":query:7}:job", ":query:8:0}")
-COUNT, PUSH = "INCRBY n:{id} 1", "RPUSH list:{key} {id}"
-
-
-class Place:
-    """The target of a load, and its contents.
-
-    Args:
-        url: of a server.
-        client: of it, or of its cluster.
-        connections: of each attempt.
-    """
-
-    def __init__(self, url: str, client: Any, connections: int = 1) -> None:
-        self.url = url
-        self.client = client
-        self.connections = connections
-
-    def sink(self, template: str = COUNT, job: str = "job", **options: Any) -> Sink:
-        options = {"connections": self.connections, "timeout": 20.0} | options
-        return Sink(self.url, template, exactly_once=job, **options)
-
-    def loaded(self, rows: int = ROWS) -> None:
-        """Check that each row was counted once, or is in the lists once and in order."""
-        if self.client.exists("list:0"):
-            for key in range(20):
-                stored = [int(item) for item in self.client.lrange(f"list:{key}", 0, -1)]
-                assert stored == [*range(key, rows, 20)]
-            return
-        # redis-py's MGET refuses keys of several slots.
-        with self.client.pipeline(transaction=False) as pipeline:
-            for row in range(rows + 1):
-                pipeline.get(f"n:{row}")
-            assert pipeline.execute() == [b"1"] * rows + [None]
-
-    def own_keys(self) -> set[bytes]:
-        return {*self.client.scan_iter("*fastresp:*", count=10_000)}
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(3, 0) as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=["one", "two", "cluster"])
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """A single server over one and two connections, and a cluster."""
-    if request.param == "cluster":
-        cluster = request.getfixturevalue("cluster")
-        cluster.empty()
-        with redis.RedisCluster.from_url(cluster.url) as client:
-            yield Place(cluster.url, client)
-        return
-    server, client = map(request.getfixturevalue, ("server", "client"))
-    yield Place(server.url, client, 1 + (request.param == "two"))
+PUSH = "RPUSH list:{key} {id}"
 
 
 @pytest.fixture

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import redis
-from local_cluster import LocalCluster
-from sink_attempts import batch
+from sink_attempts import COUNT, Place, batch
 from waiting import until
 
 import fastresp.load.checkpoint.job
@@ -23,27 +21,6 @@ from fastresp.server.local_server import LocalServer
 from fastresp.sink import Sink, Totals
 
 ROWS = 1000
-COUNT = "INCRBY n:{id} 1"
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(3, 0) as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=["one", "two", "cluster"])
-def place(request: pytest.FixtureRequest) -> Iterator[tuple[Callable[..., Sink], Any]]:
-    """A function that returns a sink, and a client of its server."""
-    if request.param == "cluster":
-        cluster = request.getfixturevalue("cluster")
-        cluster.empty()
-        with redis.RedisCluster.from_url(cluster.url) as client:
-            yield lambda **options: Sink(cluster.url, COUNT, exactly_once="job", **options), client
-        return
-    server, client = map(request.getfixturevalue, ("server", "client"))
-    options = {"connections": 1 + (request.param == "two")}
-    yield lambda **more: Sink(server.url, COUNT, exactly_once="job", **options | more), client
 
 
 def load(sink: Sink, task: int, rows: int = ROWS) -> Totals:
@@ -61,9 +38,9 @@ def counts(client: Any, tasks: int) -> set[bytes | None]:
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("later", [1, 2, 5])
-def test_epoch_does_not_run_again(place: Any, later: int) -> None:
+def test_epoch_does_not_run_again(place: Place, later: int) -> None:
     """Not even if an attempt wakes up after later epochs have ended, and its job was deleted."""
-    make, client = place
+    make, client = place.sink, place.client
     sink = make()
     for number in range(1 + later):
         totals = [load(sink.epoch("query", number), number)]
@@ -81,9 +58,9 @@ def test_epoch_does_not_run_again(place: Any, later: int) -> None:
 
 
 @pytest.mark.few(1)
-def test_epoch_ends_twice(place: Any) -> None:
+def test_epoch_ends_twice(place: Place) -> None:
     """The engine may have crashed before it knew that the epoch had ended."""
-    make, client = place
+    make, client = place.sink, place.client
     for number in (0, 1, 1):
         sink = make()
         sink.finish_epoch("query", number, [load(sink.epoch("query", number), number)])
@@ -130,9 +107,9 @@ def test_task_whose_marker_is_gone(server: LocalServer, client: redis.Redis) -> 
 
 
 @pytest.mark.few(1)
-def test_rows_are_lost_before_the_end(place: Any) -> None:
+def test_rows_are_lost_before_the_end(place: Place) -> None:
     """The server was restarted without its data between two tasks."""
-    make, client = place
+    make, client = place.sink, place.client
     sink = make()
     totals = [load(sink, 0), sink.load([], 2)]
     client.flushall()
@@ -149,9 +126,9 @@ def test_rows_are_lost_before_the_end(place: Any) -> None:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("calls", range(4))
-def test_interrupted_end(place: Any, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+def test_interrupted_end(place: Place, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
     """The driver crashes while it ends the job: the job, or only its end, may run again."""
-    make, client = place
+    make, client = place.sink, place.client
     sink = make()
     totals = [load(sink, task) for task in range(3)]
     left = iter([True] * calls)
@@ -186,9 +163,9 @@ def connections_to(client: Any) -> int:
 
 
 @pytest.mark.few(1)
-def test_connections_of_the_end(place: Any) -> None:
+def test_connections_of_the_end(place: Place) -> None:
     """Their number does not depend on the number of tasks."""
-    make, client = place
+    make, client = place.sink, place.client
     opened = []
     for number, tasks in enumerate((2, 20)):
         sink = make().part(number)
@@ -205,10 +182,10 @@ def test_connections_of_the_end(place: Any) -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("method", ["ran", "delete"])
 def test_connections_are_lost_at_the_end(
-    place: Any, monkeypatch: pytest.MonkeyPatch, method: str
+    place: Place, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """As after a failover: it reconnects once for each loss."""
-    make, client = place
+    make, client = place.sink, place.client
     sink = make()
     totals = [load(sink, task) for task in range(3)]
     function = getattr(StoredCheckpoint, method)
@@ -229,9 +206,9 @@ def test_connections_are_lost_at_the_end(
 
 
 @pytest.mark.few(1)
-def test_fewer_rows_than_a_marker(place: Any) -> None:
+def test_fewer_rows_than_a_marker(place: Place) -> None:
     """A later attempt has fewer rows, or none, and some rows of the first have run."""
-    make, client = place
+    make, client = place.sink, place.client
     sink = make(rate_limit=20_000, tasks=1)
     with sink.open(0) as task:
         for first in range(0, ROWS, 50):

@@ -27,11 +27,7 @@ from fastresp.sink import Sink
 SET = "SET {id} {key}"
 
 
-@pytest.fixture(autouse=True)
-def _no_thread_left() -> Iterator[None]:
-    yield
-    gc.collect()
-    until(lambda: not threads())
+pytestmark = pytest.mark.usefixtures("no_thread_left")
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import sys
 from pathlib import Path
 
@@ -141,25 +139,3 @@ def test_progress_bar_goes_to_stderr(server: LocalServer) -> None:
     assert done.stdout == "1000\n"
     assert "1,000 rows" in done.stderr
     assert "MB/s" in done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_flights(flights_csv: bytes, server: LocalServer, client: redis.Redis) -> None:
-    """336,776 rows of real data as hashes, read back equal."""
-    rows = list(csv.DictReader(io.StringIO(flights_csv.decode())))
-    assert len(rows) == 336_776
-    numbered = ({"row": i, **row} for i, row in enumerate(rows))
-    report = fastresp.mass_insert(numbered, "HSET flight:{row} {**}", server=server.url)
-    assert (report.rows, report.replies, report.failed) == (336_776, 336_776, 0)
-    assert client.dbsize() == 336_776
-    for start in range(0, len(rows), 10_000):
-        pipeline = client.pipeline(transaction=False)
-        part = rows[start : start + 10_000]
-        for i in range(start, start + len(part)):
-            pipeline.hgetall(f"flight:{i}")
-        stored = [
-            {name.decode(): value.decode() for name, value in found.items()}
-            for found in pipeline.execute()
-        ]
-        assert stored == part

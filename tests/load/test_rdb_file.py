@@ -10,7 +10,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from needed import imported
 from peak import PEAK
 from server_programs import WHEEL_SERVERS, located
 from twice import SERVERS, debugged
+from waiting import until_loaded
 
 import fastresp
 from fastresp import EncodeError, TemplateError
@@ -79,12 +79,7 @@ def reading(path: Path, name: str = "redis-server") -> Iterator[redis.Redis]:
     """Start a server with a file; yield a client once the file is loaded."""
     place = ["--dir", str(path.parent), "--dbfilename", path.name]
     with debugged(name, *place) as server, redis.Redis.from_url(server.url) as client:
-        for _ in range(500):
-            try:
-                client.ping()
-                break
-            except redis.exceptions.BusyLoadingError:
-                time.sleep(0.01)
+        until_loaded(client)
         yield client
 
 

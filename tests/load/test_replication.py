@@ -24,7 +24,7 @@ from local_cluster import free_port
 from needed import lacking
 from test_rdb_file import commands
 from twice import SERVERS, debugged
-from waiting import until
+from waiting import until, until_loaded
 
 import fastresp
 import fastresp.aio
@@ -174,7 +174,7 @@ def test_the_data_survives_a_restart(name: str) -> None:
             server.stop()
             server.start()
             with redis.Redis.from_url(server.url) as client:
-                until(lambda: not client.info("persistence")["loading"])
+                until_loaded(client)
                 assert client.dbsize() == 5000
 
 

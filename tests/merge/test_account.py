@@ -256,21 +256,6 @@ def test_asyncio(server: LocalServer, client: redis.Redis) -> None:
     assert calls(client, "rpush") < 2_500
 
 
-def test_rejects_can_be_reloaded(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
-    client.set("list", "in the way")
-    path = tmp_path / "rejects"
-    report = merged(server, [*pushes(3000), *sets(5)], rejects=path)
-    assert (report.failed, len(report.errors)) == (3000, 100)
-    assert report.errors_by_code == {"WRONGTYPE": 3000}
-    lines = [json.loads(line) for line in path.open()]
-    assert [line["arguments"] for line in lines] == [["RPUSH", "list", str(i)] for i in range(3000)]
-    assert [line["row"] for line in lines] == list(range(3000))
-    client.delete("list")
-    report = merged(server, fastresp.read_rejects(path))
-    assert (report.replies, report.failed) == (3000, 0)
-    assert client.llen("list") == 3000
-
-
 def test_rejects_are_interrupted(server: LocalServer, client: redis.Redis) -> None:
     """Each failed command is rejected once, even after a Ctrl-C."""
     client.set("list", "in the way")
@@ -338,16 +323,6 @@ def test_max_errors(server: LocalServer, client: redis.Redis) -> None:
     report = merged(server, [*pushes(500), *sets(200_000)], max_errors=499)
     assert report.failed == 500
     assert report.stopped.startswith("stopped after more than 499 error")
-
-
-def test_resp_file(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
-    path = tmp_path / "pushes.resp"
-    fastresp.dump(pushes(50_000), None, path)
-    client.config_resetstat()
-    report = merged(server, path)
-    assert (report.rows, report.replies, report.failed) == (50_000, 50_000, 0)
-    assert client.lrange("list", -1, -1) == [b"49999"]
-    assert calls(client, "rpush") < 100
 
 
 def test_command_line(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import time
@@ -53,24 +52,6 @@ def failure(server: LocalServer, data: Any, *template: str, **options: Any) -> A
 
 
 class TestErrors:
-    def test_rejects_can_be_reloaded(
-        self, server: LocalServer, client: redis.Redis, tmp_path: Path
-    ) -> None:
-        client.set("key:1", "in the way")
-        path = tmp_path / "rejects"
-        report = serialized(server, keys(3, 40), rejects=path)
-        assert (report.rows, report.replies, report.failed) == (120, 120, 40)
-        assert report.errors_by_code == {"BUSYKEY": 40}
-        lines = [json.loads(line) for line in path.open()]
-        assert [line["arguments"] for line in lines] == [
-            ["SADD", "key:1", str(i)] for i in range(40)
-        ]
-        assert [line["row"] for line in lines] == list(range(40, 80))
-        client.delete("key:1")
-        report = serialized(server, fastresp.read_rejects(path))
-        assert (report.replies, report.failed) == (40, 0)
-        assert [client.scard(f"key:{number}") for number in range(3)] == [40] * 3
-
     def test_load_errors(self, server: LocalServer, client: redis.Redis) -> None:
         client.set("key:1", "in the way")
         with pytest.raises(fastresp.LoadErrors, match=r"2 x BUSYKEY .*first for row 2"):

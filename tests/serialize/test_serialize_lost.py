@@ -7,7 +7,6 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ import pytest
 import redis
 from loads import Insert, in_the_background, insert_asyncio, insert_sync, lost
 from proxy import FAITHFUL, UP, Fault, Proxy
-from waiting import only_we_are_connected
+from waiting import only_we_are_connected, until_loaded
 
 import fastresp
 from fastresp.server.local_server import LocalServer
@@ -111,11 +110,7 @@ def test_killed_server(
     server.stop()
     server.start()
     with redis.Redis.from_url(server.url) as client:
-        while True:
-            with suppress(redis.BusyLoadingError):
-                client.ping()
-                break
-            time.sleep(0.02)
+        until_loaded(client)
         check(error, load, client)
 
 

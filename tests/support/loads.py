@@ -29,6 +29,10 @@ def insert_asyncio(data: Any, command: Any = None, **options: Any) -> fastresp.R
     return asyncio.run(fastresp.aio.mass_insert(data, command, transport="socket", **options))
 
 
+def insert_redis_cli(data: Any, command: Any = None, **options: Any) -> fastresp.Report:
+    return fastresp.mass_insert(data, command, transport="redis-cli", **options)
+
+
 CHILD_CODE = """
 import sys, fastresp
 def source():

@@ -12,7 +12,7 @@ from typing import Any
 
 import preloaded
 import redis
-from waiting import until
+from waiting import until, until_loaded
 
 from fastresp.server.local_server import LocalServer
 
@@ -61,7 +61,7 @@ def restart(server: LocalServer, meanwhile: Callable[[], object] = lambda: None)
     meanwhile()
     server.start()
     with redis.Redis.from_url(server.url) as client:
-        until(lambda: not client.info("persistence")["loading"])
+        until_loaded(client)
 
 
 class Loads:

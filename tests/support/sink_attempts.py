@@ -24,9 +24,11 @@ import fastresp.load.checkpoint.feature
 import fastresp.sink.task
 from fastresp.sink import Sink, Totals
 
-__all__ = ["Attempt", "Plan", "batch", "hurry", "threads"]
+__all__ = ["COUNT", "ROWS", "Attempt", "Place", "Plan", "batch", "hurry", "threads"]
 
 BATCH_ROWS = 500
+# Rows of a task, and a template that counts each.
+ROWS, COUNT = 4000, "INCRBY n:{id} 1"
 
 
 def batch(count: int, first: int = 0) -> pa.RecordBatch:
@@ -48,6 +50,41 @@ def threads() -> list[str]:
     """Return the names of the threads of tasks; the listener's thread never ends."""
     names = [each.name for each in threading.enumerate()]
     return [name for name in names if re.match("fastresp-(?!listener)", name)]
+
+
+class Place:
+    """The target of a load, and its contents.
+
+    Args:
+        url: of a server.
+        client: of it, or of its cluster.
+        connections: of each attempt.
+    """
+
+    def __init__(self, url: str, client: Any, connections: int = 1) -> None:
+        self.url = url
+        self.client = client
+        self.connections = connections
+
+    def sink(self, template: str = COUNT, job: str = "job", **options: Any) -> Sink:
+        options = {"connections": self.connections, "timeout": 20.0} | options
+        return Sink(self.url, template, exactly_once=job, **options)
+
+    def loaded(self, rows: int = ROWS) -> None:
+        """Check that each row was counted once, or is in the lists once and in order."""
+        if self.client.exists("list:0"):
+            for key in range(20):
+                stored = [int(item) for item in self.client.lrange(f"list:{key}", 0, -1)]
+                assert stored == [*range(key, rows, 20)]
+            return
+        # redis-py's MGET refuses keys of several slots.
+        with self.client.pipeline(transaction=False) as pipeline:
+            for row in range(rows + 1):
+                pipeline.get(f"n:{row}")
+            assert pipeline.execute() == [b"1"] * rows + [None]
+
+    def own_keys(self) -> set[bytes]:
+        return {*self.client.scan_iter("*fastresp:*", count=10_000)}
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import redis
 
-__all__ = ["only_we_are_connected", "until"]
+__all__ = ["only_we_are_connected", "until", "until_loaded"]
 
 
 def until(
@@ -27,3 +27,8 @@ def until(
 def only_we_are_connected(client: redis.Redis) -> None:
     """Wait until no other client is connected."""
     until(lambda: len(client.client_list()) == 1)
+
+
+def until_loaded(client: redis.Redis) -> None:
+    """Wait until a server has read its data from disk."""
+    until(lambda: not client.info("persistence")["loading"])

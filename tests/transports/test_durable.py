@@ -20,7 +20,7 @@ from loads import Insert, insert_sync
 from local_cluster import LocalCluster, free_port
 from resumed_loads import MARKER, NAME
 from server_programs import WHEEL_SERVERS, located
-from waiting import until
+from waiting import until, until_loaded
 
 import fastresp
 from fastresp.resp.scan import ReplyScanner
@@ -85,7 +85,7 @@ def restarted(server: LocalServer) -> redis.Redis:
     server.process.wait()
     server.start()
     client = redis.Redis.from_url(server.url)
-    until(lambda: not client.info("persistence")["loading"])
+    until_loaded(client)
     return client
 
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 import redis
-from loads import VALUE, commands, lost, whole_prefix
+from loads import VALUE, commands, insert_redis_cli, lost, whole_prefix
 
 import fastresp
 from fastresp.server.local_server import LocalServer
 
-insert = partial(fastresp.mass_insert, transport="redis-cli")
-
 
 def test_server_killed(start_server: Callable[..., LocalServer]) -> None:
     server = start_server()
-    error = lost(insert, server.url, commands(400_000, 200_000, server.process.kill))
+    error = lost(insert_redis_cli, server.url, commands(400_000, 200_000, server.process.kill))
     report = error.report
     assert report is not None
     assert 0 < report.commands <= 400_000
@@ -28,24 +24,6 @@ def test_server_killed(start_server: Callable[..., LocalServer]) -> None:
     assert "redis-cli lost the connection" in str(error)
     assert "a new connection failed: can't use the server" in str(error)
     assert f"{report.in_doubt:,} commands in doubt" in str(error)
-
-
-def test_killed_server_holds_a_prefix(start_server: Callable[..., LocalServer]) -> None:
-    """After a restart from its append-only file, the server has the first n commands, n <= sent."""
-    server = start_server("--appendonly", "yes", "--appendfsync", "always")
-    error = lost(insert, server.url, commands(200_000, 100_000, server.process.kill))
-    server.stop()
-    server.start()
-    client = redis.Redis.from_url(server.url, retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0))
-    while True:
-        try:
-            stored = client.dbsize()
-            break
-        except redis.BusyLoadingError:
-            time.sleep(0.05)
-    assert error.report is not None
-    assert error.report.replies <= stored <= error.report.commands
-    assert client.exists(*[f"key:{i}" for i in range(stored)]) == stored
 
 
 def test_redis_cli_killed(server: LocalServer, client: redis.Redis) -> None:
@@ -74,7 +52,7 @@ def test_frozen_redis_cli(server: LocalServer) -> None:
 
 def test_slow_server_is_not_a_timeout(server: LocalServer) -> None:
     slow = [("EVAL", "local s = 0; for i = 1, 5e5 do s = s + i end", 0)] * 50
-    report = insert(slow, server=server.url, timeout=30)
+    report = insert_redis_cli(slow, server=server.url, timeout=30)
     assert (report.replies, report.failed) == (50, 0)
 
 
@@ -96,7 +74,7 @@ def test_raw_value_larger_than_the_server_accepts(server: LocalServer, client: r
 
 def test_out_of_memory(start_server: Callable[..., LocalServer]) -> None:
     server = start_server("--maxmemory", "10mb", "--maxmemory-policy", "noeviction")
-    report = insert(commands(200_000), server=server.url, on_error="collect")
+    report = insert_redis_cli(commands(200_000), server=server.url, on_error="collect")
     assert report.replies == 200_000
     assert 0 < report.failed < 200_000
     assert report.errors[0].code == "OOM"
@@ -104,7 +82,7 @@ def test_out_of_memory(start_server: Callable[..., LocalServer]) -> None:
 
 
 def test_errors_keep_the_servers_words(server: LocalServer) -> None:
-    report = insert(
+    report = insert_redis_cli(
         [("SET", "a"), ("NOSUCH", "x"), ("EVAL", "return redis.error_reply('MINE own words')", 0)],
         server=server.url,
         on_error="collect",

@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import redis
 from loads import Insert, insert_sync
 from scripts import ADD, KEYS, ROWS, data, expected, flushing, sums
 from server_programs import WHEEL_SERVERS, located
+from waiting import until_loaded
 
 import fastresp
 from fastresp import Script
@@ -161,11 +161,8 @@ def test_lost_while_it_is_forgotten(
     assert report is not None
     server.start()
     with redis.Redis.from_url(server.url) as client:
-        while True:
-            with suppress(redis.BusyLoadingError):
-                ran = int(client.hget("u", "n") or 0)
-                break
-            time.sleep(0.01)
+        until_loaded(client)
+        ran = int(client.hget("u", "n") or 0)
     assert report.replies <= ran <= report.commands
     assert report.rows >= report.commands
 

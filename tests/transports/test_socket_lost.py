@@ -12,7 +12,17 @@ from typing import Any
 
 import pytest
 import redis
-from loads import VALUE, Insert, commands, in_the_background, insert_asyncio, insert_sync, lost
+from loads import (
+    VALUE,
+    Insert,
+    commands,
+    in_the_background,
+    insert_asyncio,
+    insert_redis_cli,
+    insert_sync,
+    lost,
+)
+from waiting import until_loaded
 
 import fastresp
 from fastresp.server.local_server import LocalServer
@@ -35,6 +45,10 @@ def test_killed_server_asyncio(start_server: Callable[..., LocalServer], seed: i
     kill_at_random(insert_asyncio, start_server, seed)
 
 
+def test_killed_server_redis_cli(start_server: Callable[..., LocalServer]) -> None:
+    kill_at_random(insert_redis_cli, start_server, 200)
+
+
 def kill_at_random(insert: Insert, start_server: Callable[..., LocalServer], seed: int) -> None:
     """Check acknowledged <= stored <= acknowledged + in_doubt, and that the first are stored.
 
@@ -51,13 +65,9 @@ def kill_at_random(insert: Insert, start_server: Callable[..., LocalServer], see
     assert report.commands == report.acknowledged + report.in_doubt
     server.stop()
     server.start()
-    client = redis.Redis.from_url(server.url, retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0))
-    while True:
-        try:
-            stored = client.dbsize()
-            break
-        except redis.BusyLoadingError:
-            time.sleep(0.02)
+    client = redis.Redis.from_url(server.url)
+    until_loaded(client)
+    stored = client.dbsize()
     assert report.acknowledged <= stored <= report.acknowledged + report.in_doubt
     for start in range(0, stored, 50_000):
         keys = [f"key:{i}" for i in range(start, min(start + 50_000, stored))]

@@ -12,7 +12,7 @@ import redis
 from random_values import Command, text, value
 from server_programs import need
 from twice import SERVERS, debugged
-from waiting import until
+from waiting import until_loaded
 
 import fastresp
 from fastresp.encode.payload.format import Format, checksum
@@ -39,10 +39,6 @@ def restart_with(server: LocalServer, data: bytes, version: int) -> None:
     data = b"REDIS%04d" % version + data + END
     (server.folder / "dump.rdb").write_bytes(data + struct.pack("<Q", checksum(data)))
     server.start()
-
-
-def wait_for(client: redis.Redis) -> None:
-    until(lambda: not client.info("persistence")["loading"])
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -72,7 +68,7 @@ def test_random_records(name: str) -> None:
         assert serializer.expiring == sum(each > 0 for each in times) > 0
         restart_with(server, data, version)
         with redis.Redis.from_url(server.url) as client:
-            wait_for(client)
+            until_loaded(client)
             assert sorted(client.keys()) == keys
             assert client.execute_command("DEBUG", "DIGEST-VALUE", *keys) == digests
             for key, wanted in zip(keys, times, strict=True):
