@@ -20,7 +20,7 @@ ACKNOWLEDGEMENT = ACK.splitlines()[-1].encode()
 
 @pytest.fixture
 def cutter(server: LocalServer, tmp_path: Path) -> Iterator[Cutter]:
-    with Cutter(tmp_path, server.url) as cutter:
+    with Cutter(tmp_path, server.socket) as cutter:
         yield cutter
 
 

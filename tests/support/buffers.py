@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import select
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -11,7 +15,6 @@ import redis
 from waiting import until
 
 import fastresp.aio
-from fastresp.testing import Connection, HangUp, Misbehaving
 
 Open: TypeAlias = Callable[..., Any]
 
@@ -81,12 +84,12 @@ class Awaited:
         self.loop.close()
 
 
-class Cutter(Misbehaving):
+class Cutter:
     """A proxy on a unix socket that cuts a connection at a given command.
 
     Args:
         folder: the folder of its socket.
-        server: URL of the server.
+        server: path of the server's socket.
 
     Attributes:
         marker: bytes of a command at which to cut the connection, once; None for never.
@@ -94,25 +97,49 @@ class Cutter(Misbehaving):
         cuts: the number of cuts.
     """
 
-    def __init__(self, folder: Path, server: str) -> None:
+    def __init__(self, folder: Path, server: Path) -> None:
+        self._path, self._server = folder / "cutter", server
+        self.url = f"unix://{self._path}"
         self.marker: bytes | None = None
         self.arrives = True
         self.cuts = 0
-        super().__init__(
-            lambda connection, command, honest: honest, server, listen=folder / "cutter"
-        )
 
-    def _serve(self, connection: Connection) -> None:
-        execute = connection.honest
+    def __enter__(self) -> Cutter:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self._path))
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
 
-        def honest(command: list[bytes]) -> bytes:
-            if self.marker is None or self.marker not in b" ".join(command):
-                return execute(command)
-            self.marker = None
-            self.cuts += 1
-            if self.arrives:
-                execute(command)
-            raise HangUp
+    def __exit__(self, *error: object) -> None:
+        # Wake accept(); close() alone doesn't.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
 
-        connection.honest = honest  # type: ignore[method-assign]
-        super()._serve(connection)
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(str(self._server))
+        other = {client: server, server: client}
+        with client, server, contextlib.suppress(OSError):
+            while True:
+                for end in select.select([client, server], [], [])[0]:
+                    data = end.recv(1 << 20)
+                    if not data or (end is client and self._cut(data, server)):
+                        return
+                    other[end].sendall(data)
+
+    def _cut(self, data: bytes, server: socket.socket) -> bool:
+        if self.marker is None or self.marker not in data:
+            return False
+        self.marker = None
+        self.cuts += 1
+        if self.arrives:
+            server.sendall(data)
+            server.recv(1 << 20)
+        return True

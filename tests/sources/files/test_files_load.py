@@ -46,17 +46,6 @@ def test_files_without_a_format_are_lines_for_one_placeholder(
     assert insert_singly(tmp_path / "x.csv", "SADD csv {line}", server=server.url).rows == 1
 
 
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrow"])
-def test_load(
-    insert_singly: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path, suffix: str
-) -> None:
-    table = fastresp.read(write(tmp_path / f"users.{suffix}"))
-    report = insert_singly(table, "HSET user:{id} {**}", server=server.url, nulls="skip")
-    assert report.rows == 100
-    assert client.hgetall("user:3") == {b"name": b"user 3", b"note": b"a\nb"}
-    assert client.hgetall("user:4") == {b"name": b"user 4"}
-
-
 def parts(folder: Path, names: tuple[str, ...] = ("1", "2")) -> list[str]:
     """Write files of three rows each; the server refuses the second row of each."""
     paths = []
