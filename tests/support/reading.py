@@ -40,8 +40,8 @@ def execute_one_asyncio(*arguments: Any, **options: Any) -> Any:
 def fetch_sync(*arguments: Any, **options: Any) -> list[dict[str, Any]]:
     import pyarrow as pa
 
-    rows: list[dict[str, Any]] = pa.table(fastresp.fetch_hashes(*arguments, **options)).to_pylist()
-    return rows
+    batches = list(fastresp.fetch_hashes(*arguments, **options).batches())
+    return [row for batch in batches for row in pa.record_batch(batch).to_pylist()]
 
 
 def fetch_asyncio(*arguments: Any, **options: Any) -> list[dict[str, Any]]:
