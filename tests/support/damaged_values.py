@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastresp.encode.payload.converter import Converter
+from fastresp.encode.payload.restorer import Restorer
 from fastresp.encode.payload.stored_values import elements
 from fastresp.outcome.errors import SourceError
 
@@ -23,7 +23,7 @@ def is_sound(kind: int, value: bytes | bytearray | memoryview) -> bool:
     except SourceError:
         found = None
     for version, valkey in TARGETS:
-        converter = Converter(
+        converter = Restorer(
             version,
             valkey=valkey,
             source_valkey=True,
@@ -31,7 +31,7 @@ def is_sound(kind: int, value: bytes | bytearray | memoryview) -> bool:
             short_sizes=version == 80,
         )
         try:
-            converted = converter.converted(kind, value, check=True)
+            converted = converter.to_target(kind, value, check=True)
         except SourceError:
             if found is not None and has_sound_names(kind, found):
                 raise
@@ -42,7 +42,7 @@ def is_sound(kind: int, value: bytes | bytearray | memoryview) -> bool:
         assert has_sound_names(kind, found)
         if converted is None:
             assert converter.expired
-        elif not converter.dropped and not converter.expired:
+        elif not converter.expiries_dropped and not converter.expired:
             assert same(kind, found, *converted)
     return found is not None
 

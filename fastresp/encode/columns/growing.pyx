@@ -5,7 +5,7 @@ from libc.stdint cimport INT32_MAX, int32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
-from .json_strings cimport is_utf8
+from ..strings cimport is_utf8
 
 
 cdef extern from *:

@@ -7,7 +7,7 @@ from libc.string cimport memchr
 
 from ...resp.numbers_and_times cimport put_double, put_half, put_single
 from ...resp.buffer cimport Out, cut, own_size, put_copy, put_digits, put_signed, reserve
-from .json_strings cimport JsonKey, character_size, find_duplicate, is_utf8
+from ..strings cimport JsonKey, character_size, find_duplicate, is_utf8
 from .column_view cimport (
     BAD_INDEX, DAMAGED, IS_NULL, KIND_BOOL, KIND_BYTES, KIND_FLOAT, KIND_LIST, KIND_MAP, KIND_NONE,
     KIND_NULL, KIND_NUMBER, KIND_STRUCT, KIND_TEXT, KIND_VALUE, NOT_FINITE, NOT_ONE_ARGUMENT,

@@ -10,9 +10,9 @@ from ...resp.buffer cimport Chunk, Reference
 from ...resp.grammar cimport known_length_end
 from ...resp.mergeable cimport is_word
 from ...resp.slots cimport LastRule, Rule, Rules, Walk, all_keys, end_of, next_argument
+from ..strings cimport fetch, hashed
 from .encoding cimport Word
 from .format cimport crc64
-from .hashed cimport fetch, hashed
 
 cdef extern from *:
     """

@@ -4,7 +4,7 @@
 from cpython.object cimport PyObject
 from libc.math cimport isinf, signbit
 from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memset, strlen
 
 from ...resp.numbers_and_times cimport put_double
 from ...resp.buffer cimport put_signed
@@ -350,10 +350,8 @@ cdef Py_ssize_t score_text(double score, bint shortest, char *text) except -1:
     written = PyOS_double_to_string(score, c'g', 17, 0, NULL)
     if written is NULL:
         raise MemoryError("no memory for a score")
-    size = 0
-    while written[size]:
-        text[size] = written[size]
-        size += 1
+    size = strlen(written)
+    memcpy(text, written, size)
     PyMem_Free(written)
     return size
 

@@ -1,4 +1,4 @@
-"""Read the items of stored values.
+"""How values are stored, and how their items are read.
 
 A node of a stream is an ID and a listpack. The listpack begins with three counts (entries,
 deleted entries, and names that entries share), these names, and 0. An entry has flags, an ID
@@ -11,8 +11,24 @@ Source: streamAppendItem() in t_stream.c of Redis.
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from .decoding cimport Cursor, Form, Packed, Stored, damaged, end_packed, read_entry
-from .encoding cimport Word
+from .encoding cimport STREAM_1, STREAM_2, STREAM_3, Word
 from .format cimport SCORE_ROOM
+
+# How the values of a type are stored.
+cdef struct ValueType:
+    const char *layout                  # see stored_values.pyx; NULL for an unknown type
+    Form form                           # the compact form of the elements; NO_FORM for strings
+    int words                           # number of words per item, as in Elements
+
+
+cdef inline bint is_stream(int kind) noexcept nogil:
+    return kind in (STREAM_1, STREAM_2, STREAM_3)
+
+
+cdef ValueType *value_type(int kind) noexcept nogil
+cdef bint pass_part(Cursor *c, char letter, int kind) noexcept nogil
+cdef const char *group_end(const char *layout) noexcept nogil
+
 
 cdef enum:
     MAX_WORDS = 3

@@ -12,8 +12,8 @@ from libc.string cimport memcpy
 from ...resp.buffer cimport put_digits, put_signed
 from ...resp.mergeable cimport is_score
 from .decoding cimport (
-    NO_FORM, Cursor, Packed, Stored, expand, open_packed, read_entry, read_number, read_stored,
-    skip,
+    INTSET, LISTPACK, NO_FORM, ZIPLIST, ZIPMAP, Cursor, Packed, Stored, expand, fail, open_packed,
+    read_entry, read_number, read_stored, skip,
 )
 from .encoding cimport (
     BINARY_SORTED_SET, HASH_LISTPACK, HASH_ZIPLIST, HASH_ZIPMAP, INTEGER_SET, LISTPACK_NODE,
@@ -22,7 +22,6 @@ from .encoding cimport (
     STREAM_2, STREAM_3, TEXT_SORTED_SET, TIMED_HASH, TIMED_HASH_LISTPACK, VALKEY_TIMED_HASH, Word,
 )
 from .format cimport shortest_score
-from .layouts cimport form_of, is_stream, layout_of, pass_layout, pass_score
 
 from ...outcome.errors import SourceError
 
@@ -37,29 +36,147 @@ cdef const char *NOTHING = b""
 cdef const char *NO_MEMORY = b"no memory for a compressed string"
 cdef const char *ENDS_EARLY = b"it ends early"
 
-
-# The types of values, as TYPE names them.
-cdef dict NAMES = {
-    "string": (PLAIN_STRING,),
-    "list": (PLAIN_LIST, LIST_ZIPLIST, LIST_OF_ZIPLISTS, LIST_OF_NODES),
-    "set": (PLAIN_SET, INTEGER_SET, SET_LISTPACK),
-    "zset": (TEXT_SORTED_SET, BINARY_SORTED_SET, SORTED_SET_ZIPLIST, SORTED_SET_LISTPACK),
-    "hash": (
-        PLAIN_HASH, HASH_ZIPMAP, HASH_ZIPLIST, HASH_LISTPACK, VALKEY_TIMED_HASH, TIMED_HASH,
-        TIMED_HASH_LISTPACK,
-    ),
-    "stream": (STREAM_1, STREAM_2, STREAM_3),
-    "module": (MODULE_VALUE,),
+cdef bytes STREAM = b"(ss)lllLLLLL(sllL(i8l)(s8E(i)))"
+# For each type: its name as in TYPE, its layout, the compact form of its elements, and the number
+# of words per item. A layout has a letter per part of a value:
+#   s  a string                 8  eight bytes: a time in ms, or a double
+#   l  a number                 i  16 bytes: the ID of a stream's entry
+#   a  a score as text          L  a number, since STREAM_2
+#   M  opcodes of a module      E  eight bytes, since STREAM_3
+#   (  a number, and as many repetitions of the parts up to the closing parenthesis
+# A stream has its nodes; the number of entries, and IDs; the groups, each with its pending entries
+# and its consumers, which have pending entries of their own.
+# Source: rdbSaveObject() in rdb.c of Redis and Valkey.
+cdef dict TYPES = {
+    PLAIN_STRING: ("string", b"s", NO_FORM, 1),
+    PLAIN_LIST: ("list", b"(s)", NO_FORM, 1),
+    PLAIN_SET: ("set", b"(s)", NO_FORM, 1),
+    TEXT_SORTED_SET: ("zset", b"(sa)", NO_FORM, 2),
+    PLAIN_HASH: ("hash", b"(ss)", NO_FORM, 2),
+    BINARY_SORTED_SET: ("zset", b"(s8)", NO_FORM, 2),
+    MODULE_VALUE: ("module", b"lM", NO_FORM, 0),
+    HASH_ZIPMAP: ("hash", b"s", ZIPMAP, 2),
+    LIST_ZIPLIST: ("list", b"s", ZIPLIST, 1),
+    INTEGER_SET: ("set", b"s", INTSET, 1),
+    SORTED_SET_ZIPLIST: ("zset", b"s", ZIPLIST, 2),
+    HASH_ZIPLIST: ("hash", b"s", ZIPLIST, 2),
+    LIST_OF_ZIPLISTS: ("list", b"(s)", ZIPLIST, 1),
+    STREAM_1: ("stream", STREAM, LISTPACK, 2),
+    HASH_LISTPACK: ("hash", b"s", LISTPACK, 2),
+    SORTED_SET_LISTPACK: ("zset", b"s", LISTPACK, 2),
+    LIST_OF_NODES: ("list", b"(ls)", LISTPACK, 1),
+    STREAM_2: ("stream", STREAM, LISTPACK, 2),
+    SET_LISTPACK: ("set", b"s", LISTPACK, 1),
+    STREAM_3: ("stream", STREAM, LISTPACK, 2),
+    VALKEY_TIMED_HASH: ("hash", b"(ss8)", NO_FORM, 3),
+    TIMED_HASH: ("hash", b"8(lss)", NO_FORM, 3),
+    TIMED_HASH_LISTPACK: ("hash", b"8s", LISTPACK, 3),
 }
-cdef dict NAME_OF = {kind: name for name, kinds in NAMES.items() for kind in kinds}
+# The same by type, after the unknown type.
+cdef ValueType[TIMED_HASH_LISTPACK + 2] VALUE_TYPES
+
+
+cdef int fill_types() except -1:
+    for kind, (_, layout, form, words) in TYPES.items():
+        VALUE_TYPES[<int>kind + 1] = ValueType(<bytes>layout, form, words)
+    return 0
+
+
+fill_types()
+
+
+cdef ValueType *value_type(int kind) noexcept nogil:
+    """Return how the values of a type are stored."""
+    return &VALUE_TYPES[kind + 1 if 0 <= kind <= TIMED_HASH_LISTPACK else 0]
+
+
+cdef bint pass_module(Cursor *c) noexcept nogil:
+    """Move past the opcodes of a module's value. Source: RDB_MODULE_OPCODE in rdb.h."""
+    cdef uint64_t opcode = 0, number
+    cdef Stored text
+    while True:
+        if not read_number(c, &opcode):
+            return False
+        if opcode == 0:
+            return True
+        if opcode <= 2:             # a signed or unsigned number
+            if not read_number(c, &number):
+                return False
+        elif opcode <= 4:           # a float or a double
+            if not skip(c, 4 if opcode == 3 else 8):
+                return False
+        elif opcode > 5:
+            return fail(c, b"an unknown opcode of a module")
+        elif not read_stored(c, &text):
+            return False
+
+
+cdef bint pass_score(Cursor *c) noexcept nogil:
+    """Move past a score in text form; a size byte of 253 or more means NaN or an infinity."""
+    cdef uint8_t size
+    if c.p == c.end:
+        return False
+    size = <uint8_t>c.p[0]
+    c.p += 1
+    return skip(c, size if size < 253 else 0)
+
+
+cdef bint pass_part(Cursor *c, char letter, int kind) noexcept nogil:
+    """Move past the part that a letter of a layout describes."""
+    cdef uint64_t number
+    cdef Stored text
+    if letter == c's':
+        return read_stored(c, &text)
+    if letter == c'l' or (letter == c'L' and kind >= STREAM_2):
+        return read_number(c, &number)
+    if letter == c'8' or (letter == c'E' and kind >= STREAM_3):
+        return skip(c, 8)
+    if letter == c'i':
+        return skip(c, 16)
+    if letter == c'a':
+        return pass_score(c)
+    if letter == c'M':
+        return pass_module(c)
+    return True
+
+
+cdef const char *group_end(const char *layout) noexcept nogil:
+    """Return the remaining layout after the parenthesis that closes a group."""
+    cdef int depth = 1
+    while depth:
+        depth += (layout[0] == c'(') - (layout[0] == c')')
+        layout += 1
+    return layout
+
+
+cdef const char *pass_layout(Cursor *c, const char *layout, int kind) noexcept nogil:
+    """Move past the bytes that a layout describes, up to its end or a closing parenthesis.
+
+    Return the remaining layout; NULL if the bytes are damaged or end early.
+    """
+    cdef uint64_t count = 0
+    while layout[0] != 0 and layout[0] != c')':
+        if layout[0] != c'(':
+            if not pass_part(c, layout[0], kind):
+                return NULL
+            layout += 1
+            continue
+        if not read_number(c, &count):
+            return NULL
+        while count:
+            if pass_layout(c, layout + 1, kind) is NULL:
+                return NULL
+            count -= 1
+        layout = group_end(layout + 1)
+    return layout
 
 
 cdef str type_name(int kind):
-    return NAME_OF.get(kind)
+    return TYPES[kind][0] if kind in TYPES else None
 
 
 cdef Py_ssize_t pass_value(Cursor *c, int kind, const char *data, Py_ssize_t size) noexcept nogil:
-    cdef const char *layout = layout_of(kind)
+    cdef const char *layout = value_type(kind).layout
     c.p, c.end, c.fault, c.largest = data, data + size, NULL, 0
     if layout is NULL:
         c.fault = b"a value of an unknown type"
@@ -86,7 +203,7 @@ cdef Py_ssize_t largest_text(int kind, const char *data, Py_ssize_t size) except
 cdef str why_damaged(int kind, const char *data, Py_ssize_t size):
     cdef Cursor c
     pass_value(&c, kind, data, size)
-    if layout_of(kind) is NULL:
+    if value_type(kind).layout is NULL:
         return f"a value of the unknown type {kind}"
     fault = c.fault if c.fault is not NULL else ENDS_EARLY
     return f"a damaged {type_name(kind)}: {fault.decode()} at byte {c.p - data:,} of the value"
@@ -117,7 +234,8 @@ cdef class Elements:
 
     cdef bint open(self, int kind, const char *data, Py_ssize_t size) noexcept nogil:
         """Begin to read a value; return False and set ``fault`` if this fails."""
-        cdef const char *layout = layout_of(kind)
+        cdef ValueType *stored = value_type(kind)
+        cdef const char *layout = stored.layout
         self.cursor.p, self.cursor.end = data, data + size
         self.cursor.fault = self.fault = NULL
         self.kind, self.size = kind, size
@@ -128,8 +246,7 @@ cdef class Elements:
         if layout is NULL or kind == MODULE_VALUE:
             self.fault = b"a value of this type has no elements"
             return False
-        self.form = form_of(kind)
-        self.words = words_of(kind)
+        self.form, self.words = stored.form, stored.words
         self.next_word = self.words
         if layout[0] == c'8':
             if not skip(&self.cursor, 8):
@@ -359,18 +476,6 @@ cdef class Elements:
             self.item[0].size = put_digits(text + 1, sequence) - self.item[0].text
             self.keep_number(1, stream.fields)
         return found
-
-
-cdef int words_of(int kind) noexcept nogil:
-    """Return the number of words per item."""
-    if kind in (VALKEY_TIMED_HASH, TIMED_HASH, TIMED_HASH_LISTPACK):
-        return 3
-    if kind in (
-        PLAIN_STRING, PLAIN_LIST, PLAIN_SET, LIST_ZIPLIST, INTEGER_SET, LIST_OF_ZIPLISTS,
-        LIST_OF_NODES, SET_LISTPACK,
-    ):
-        return 1
-    return 2
 
 
 cdef const char *first_byte(const unsigned char[::1] data) noexcept:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ...encode.payload.converter import Converter
+from ...encode.payload.restorer import Restorer
 from ...encode.payload.stored_values import elements, stream_nodes_end
 from ...outcome.errors import CommandError, SourceError, TransportError
 from ...outcome.messages import Hint, Message, message_of
@@ -386,8 +386,8 @@ def stream_parts(value: bytes, other: bytes) -> tuple[list[bytes], bytes]:
     kind, data = value[0], value[1:]
     if kind != other[0]:
         # 9 is the RDB version of Redis 6.2; every stream can be converted to it.
-        oldest = Converter(9, valkey=False, source_valkey=False)
-        converted = oldest.converted(kind, data)
+        oldest = Restorer(9, valkey=False, source_valkey=False)
+        converted = oldest.to_target(kind, data)
         assert converted is not None
         kind, data = converted
     return elements(kind, data), data[stream_nodes_end(kind, data) :]

@@ -5,7 +5,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcmp, strlen
 
 from ...encode.payload.duplicates cimport Entry, Numbers, mixed
-from ...encode.payload.hashed cimport hashed
+from ...encode.strings cimport hashed
 from ...resp.buffer cimport (
     Buffer,
     Chunk,

@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy
 
 from ...encode.payload.duplicates cimport Entry, Numbers, mixed
-from ...encode.payload.hashed cimport hashed
+from ...encode.strings cimport hashed
 from ...resp.grammar cimport integer_value, known_length_end
 from ...resp.slots cimport next_argument
 from ...resp.mergeable cimport is_word

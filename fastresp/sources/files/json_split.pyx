@@ -10,8 +10,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from ...encode.columns.json_strings cimport is_utf8
-from ...encode.payload.hashed cimport hashed
+from ...encode.strings cimport hashed, is_utf8
 from ...resp.buffer cimport put_copy
 from .json_text cimport (
     BROKEN,

@@ -2,7 +2,7 @@
 
 from libc.string cimport memcmp
 
-from ...encode.columns.json_strings cimport JsonKey
+from ...encode.strings cimport JsonKey
 
 cdef enum Byte:
     OTHER

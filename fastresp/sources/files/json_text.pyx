@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy
 
-from ...encode.columns.json_strings cimport find_duplicate
+from ...encode.strings cimport find_duplicate
 
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message

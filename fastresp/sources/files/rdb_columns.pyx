@@ -18,7 +18,7 @@ from ...encode.columns.growing cimport (
     take_rows,
 )
 from ...encode.payload.encoding cimport Word, read_integer
-from ...encode.payload.hashed cimport hashed
+from ...encode.strings cimport hashed
 from ...encode.payload.stored_values cimport Elements
 from .rdb cimport AT_KEY, Entry, RdbReader, Step
 

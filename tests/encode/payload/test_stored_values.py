@@ -23,8 +23,8 @@ from random_values import value as random_value
 from server_programs import WHEEL_SERVERS, located
 
 import fastresp
-from fastresp.encode.payload.converter import Converter
 from fastresp.encode.payload.format import checksum, has_short_sizes
+from fastresp.encode.payload.restorer import Restorer
 from fastresp.encode.payload.stored_values import elements
 from fastresp.outcome.errors import SourceError
 from fastresp.server.local_server import LocalServer
@@ -80,8 +80,8 @@ def url(client: redis.Redis) -> str:
     return f"unix://{client.connection_pool.connection_kwargs['path']}"
 
 
-def converter(source: str, target: str, field_ttl: Any = "keep") -> Converter:
-    return Converter(
+def converter(source: str, target: str, field_ttl: Any = "keep") -> Restorer:
+    return Restorer(
         RDB_VERSIONS[target],
         valkey=target.startswith("valkey"),
         source_valkey=source.startswith("valkey"),
@@ -101,7 +101,7 @@ def test_every_encoding(servers: ExitStack, name: str, compression: str) -> None
         kinds.add(form)
         expected = {"zset": sorted, "stream": entries_of}.get(kind, lambda same: same)(value)
         assert as_contents(kind, form, elements(form, data)) == expected
-        assert converter(name, name).converted(form, data, check=True) == (form, data)
+        assert converter(name, name).to_target(form, data, check=True) == (form, data)
     assert kinds == {0, 2, 4, 5, 11} | KINDS[name]
 
 
@@ -143,16 +143,16 @@ def test_conversion(servers: ExitStack, source: str, target: str) -> None:
         form, value = dumped(reader, key)
         if form in TIMED and not knows_field_expiry(writer):
             with pytest.raises(SourceError, match="drop the times to live with field_ttl='drop'"):
-                keep.converted(form, value)
+                keep.to_target(form, value)
             fields = {field: (text, -1) for field, (text, _) in content.items()}
             expected[key] = kind, at, fields
-            found = drop.converted(form, value)
+            found = drop.to_target(form, value)
         else:
-            found = keep.converted(form, value)
+            found = keep.to_target(form, value)
         assert found is not None
         writer.restore(key, max(at, 0), payload(*found, target), absttl=True)
     assert differences(expected, contents(writer)) == []
-    assert (drop.dropped > 0) == (RDB_VERSIONS[source] >= 12 > RDB_VERSIONS[target])
+    assert (drop.expiries_dropped > 0) == (RDB_VERSIONS[source] >= 12 > RDB_VERSIONS[target])
 
 
 @given(st.lists(st.binary(max_size=70) | st.sampled_from([*INTEGERS, *NEARLY_INTEGERS])))
@@ -174,7 +174,7 @@ def test_disputed_sizes(size: int) -> None:
         assert elements(20, value) == [text, b"1"]
         for target in ("redis-8.2", "valkey-9.1"):
             expected = length(2) + string(text) + string(b"1")
-            assert converter("valkey-9.1", target).converted(20, value) == (2, expected)
+            assert converter("valkey-9.1", target).to_target(20, value) == (2, expected)
 
 
 @pytest.mark.few(2)
@@ -200,7 +200,7 @@ def test_disputed_sizes_are_converted(
     assert differences(contents(reader), contents(writer)) == []
     writer.lrange("list", 0, -1), writer.xrevrange("stream"), writer.save()
     with pytest.raises(SourceError, match=r"16,378.*; the target's way is unknown, so copy this"):
-        converter(source, target).converted(*dumped(reader, b"stream"))
+        converter(source, target).to_target(*dumped(reader, b"stream"))
 
 
 @pytest.mark.parametrize(
@@ -222,11 +222,11 @@ def test_checks(check: bool) -> None:
     made = converter("redis-8.2", "redis-8.2")
     if check:
         with pytest.raises(SourceError, match="an entry with the wrong size"):
-            made.converted(20, damaged, check=True)
+            made.to_target(20, damaged, check=True)
     else:
-        assert made.converted(20, damaged) == (20, damaged)
+        assert made.to_target(20, damaged) == (20, damaged)
     with pytest.raises(SourceError, match="ends early"):
-        made.converted(20, damaged[:9], check=check)
+        made.to_target(20, damaged[:9], check=check)
 
 
 TWICE = "a field or member that occurs twice"
@@ -265,10 +265,10 @@ def test_checks_of_names(kind: int, value: bytes, message: str) -> None:
     made = converter("redis-8.2", "redis-8.2")
     for _ in range(2):
         with pytest.raises(SourceError, match=message):
-            made.converted(kind, value, check=True)
-        assert made.converted(4, b"\2\1a\1b\1c\1d", check=True) is not None
+            made.to_target(kind, value, check=True)
+        assert made.to_target(4, b"\2\1a\1b\1c\1d", check=True) is not None
     with pytest.raises(SourceError, match=TWICE):
-        converter("valkey-9.1", "valkey-9.1").converted(22, b"\2" + 2 * EXPIRING[1:13], check=True)
+        converter("valkey-9.1", "valkey-9.1").to_target(22, b"\2" + 2 * EXPIRING[1:13], check=True)
 
 
 def test_check_of_all_names() -> None:
@@ -280,9 +280,9 @@ def test_check_of_all_names() -> None:
             string(value(each)) if value else length(len(each)) + b"".join(map(string, each))
             for each in (texts, [*texts, b"7"])
         )
-        assert made.converted(kind, whole, check=True) == (kind, whole)
+        assert made.to_target(kind, whole, check=True) == (kind, whole)
         with pytest.raises(SourceError, match=TWICE):
-            made.converted(kind, again, check=True)
+            made.to_target(kind, again, check=True)
 
 
 def test_order_of_expiries(servers: ExitStack) -> None:
@@ -306,7 +306,7 @@ def test_order_of_expiries(servers: ExitStack) -> None:
         )
         client.hset("hash", "other", 1)
         form, value = dumped(client, b"hash")
-        assert made.converted(form, value, check=True) == (form, value)
+        assert made.to_target(form, value, check=True) == (form, value)
     assert form == 25 and {b"-1"} < set(elements(form, value)[2::3])
 
 
@@ -342,7 +342,7 @@ def test_values_of_real_modules(module_server: LocalServer) -> None:
     client.execute_command("TOPK.RESERVE", "top", 5)
     for key in client.scan_iter():
         kind, value = dumped(client, key)
-        passed = converter("redis-8.2", "redis-8.2").converted(kind, value, check=True)
+        passed = converter("redis-8.2", "redis-8.2").to_target(kind, value, check=True)
         assert passed == (kind, value) and kind == 7
 
 
@@ -361,7 +361,7 @@ EXPIRING = b"\3\1a\1b" + b"\xff" * 8 + b"\1c\1d" + (10**12).to_bytes(8, "little"
 @pytest.mark.parametrize(("kind", "value", "expected"), OLD_VALUES)
 def test_old_types(kind: int, value: bytes, expected: list[bytes]) -> None:
     assert elements(kind, value) == expected
-    assert converter("redis-8.2", "redis-6.2").converted(kind, value) == (kind, value)
+    assert converter("redis-8.2", "redis-6.2").to_target(kind, value) == (kind, value)
 
 
 def test_modules() -> None:
@@ -373,25 +373,25 @@ def test_modules() -> None:
             elements(7, MODULE_VALUE[:size])
     with pytest.raises(SourceError, match="unknown opcode of a module at byte 10"):
         elements(7, MODULE_VALUE[:9] + b"\6")
-    assert converter("redis-8.2", "redis-6.2").converted(7, MODULE_VALUE) == (7, MODULE_VALUE)
+    assert converter("redis-8.2", "redis-6.2").to_target(7, MODULE_VALUE) == (7, MODULE_VALUE)
 
 
 def test_expired_fields() -> None:
     """Without times to live, a field that has expired would exist again."""
     later = int((time.time() + 100) * 1000)
     drop = converter("valkey-9.1", "valkey-8.1", "drop")
-    assert drop.converted(22, EXPIRING + later.to_bytes(8, "little")) == (4, b"\2\1a\1b\1e\1f")
-    assert (drop.dropped, drop.expired) == (1, 1)
-    assert drop.converted(22, b"\1\1c\1d" + (10**12).to_bytes(8, "little")) is None
-    assert (drop.dropped, drop.expired) == (1, 2)
-    assert drop.converted(22, b"\1\1c\1d" + b"\xff" * 8) == (4, b"\1\1c\1d")
+    assert drop.to_target(22, EXPIRING + later.to_bytes(8, "little")) == (4, b"\2\1a\1b\1e\1f")
+    assert (drop.expiries_dropped, drop.expired) == (1, 1)
+    assert drop.to_target(22, b"\1\1c\1d" + (10**12).to_bytes(8, "little")) is None
+    assert (drop.expiries_dropped, drop.expired) == (1, 2)
+    assert drop.to_target(22, b"\1\1c\1d" + b"\xff" * 8) == (4, b"\1\1c\1d")
 
 
 @pytest.mark.parametrize("kind", [-1, 6, 8, 22, 23, 26, 255])
 def test_unknown_types(kind: int) -> None:
     """Type 22 is a hash of Valkey 9, and of release candidates of Redis 7.4."""
     with pytest.raises(SourceError, match=f"unknown type {kind}"):
-        converter("redis-8.2", "valkey-9.1").converted(kind, b"\0")
+        converter("redis-8.2", "valkey-9.1").to_target(kind, b"\0")
     if kind != 22:
         with pytest.raises(SourceError, match=f"unknown type {kind}"):
             elements(kind, b"\0")
