@@ -7,7 +7,7 @@ after Python has exited.
 
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore
 from cpython.object cimport PyObject
-from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.errno cimport EIO
 from libc.stdlib cimport calloc, free, malloc
@@ -96,12 +96,12 @@ cdef class Column:
         return self.values.size
 
     def __arrow_c_schema__(self):
-        capsule = new_schema()
+        capsule = new_capsule(b"arrow_schema", sizeof(ArrowSchema), free_schema)
         describe(schema_in(capsule), b"", kind_of(self.values))
         return capsule
 
     def __arrow_c_array__(self, requested_schema=None):
-        capsule = new_array()
+        capsule = new_capsule(b"arrow_array", sizeof(ArrowArray), free_array)
         share(self.values, array_in(capsule))
         return self.__arrow_c_schema__(), capsule
 
@@ -195,12 +195,11 @@ def time_column(list milliseconds):
     return column
 
 
-cdef int hold(Column column, Values *values) noexcept:
+cdef void hold(Column column, Values *values) noexcept:
     """Make a column hold memory that has no holder yet."""
     values.holders = 1
     more_memory(held_memory)
     column.values = values
-    return 0
 
 
 cdef int kind_of(Values *values) noexcept:
@@ -231,14 +230,14 @@ cdef class StringBatch:
         return sum(column.nbytes for column in self.columns)
 
     def __arrow_c_schema__(self):
-        capsule = new_schema()
+        capsule = new_capsule(b"arrow_schema", sizeof(ArrowSchema), free_schema)
         cdef Column column
         kinds = [kind_of(column.values) for column in self.columns]
         describe_rows(schema_in(capsule), self.names, kinds)
         return capsule
 
     def __arrow_c_array__(self, requested_schema=None):
-        capsule = new_array()
+        capsule = new_capsule(b"arrow_array", sizeof(ArrowArray), free_array)
         self.fill(array_in(capsule))
         return self.__arrow_c_schema__(), capsule
 
@@ -316,7 +315,7 @@ def stream(names, kinds, batches):
 
 def schema(names, kinds):
     """Return a capsule with the schema of columns; arguments as for ``stream``."""
-    capsule = new_schema()
+    capsule = new_capsule(b"arrow_schema", sizeof(ArrowSchema), free_schema)
     describe_rows(schema_in(capsule), names, kinds)
     return capsule
 
@@ -470,20 +469,12 @@ cdef void release_schema(ArrowSchema *schema) noexcept nogil:
     schema.release = NULL
 
 
-cdef object new_schema():
-    """Return a capsule with an empty schema to fill in."""
-    cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
-    if schema is NULL:
-        raise MemoryError("no memory for the names of columns")
-    return PyCapsule_New(schema, b"arrow_schema", free_schema)
-
-
-cdef object new_array():
-    """Return a capsule with an empty array to fill in."""
-    cdef ArrowArray *array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
-    if array is NULL:
-        raise MemoryError("no memory for a batch of columns")
-    return PyCapsule_New(array, b"arrow_array", free_array)
+cdef object new_capsule(const char *name, size_t size, PyCapsule_Destructor destructor):
+    """Return a capsule with an empty struct to fill in."""
+    cdef void *memory = calloc(1, size)
+    if memory is NULL:
+        raise MemoryError("no memory to export columns")
+    return PyCapsule_New(memory, name, destructor)
 
 
 cdef inline ArrowSchema *schema_in(capsule) except NULL:

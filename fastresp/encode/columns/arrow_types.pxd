@@ -11,3 +11,4 @@ cdef str type_name(ArrowSchema *schema)
 cdef const char *text_of_milliseconds(
     ColumnView *column, Py_ssize_t i, Py_ssize_t *n
 ) noexcept nogil
+cdef bint make_vector(ColumnView *column, ColumnView *lists, str kind) except -1

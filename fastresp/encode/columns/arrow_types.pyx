@@ -1,26 +1,28 @@
 # cython: language_level=3, cdivision=True
-"""Set up ColumnViews for Arrow types, and write decimals, dates and times as text."""
+"""Set up ColumnViews for Arrow types; write decimals, dates and times as text, and vectors."""
 
 from cpython.object cimport PyObject
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
+from libc.math cimport isfinite
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint16_t, uint64_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy
 
 from ...resp.buffer cimport put_signed, reserve
 from ...resp.numbers_and_times cimport (
-    put_date, put_decimal, put_duration, put_offset, put_time, put_timestamp,
+    half_of, put_date, put_decimal, put_duration, put_offset, put_time, put_timestamp, width_of,
 )
 from .arrow cimport ArrowSchema
 from ..fields cimport as_milliseconds
 from .column_view cimport (
-    BAD_INDEX, IS_NULL, KIND_BYTES, KIND_LIST, KIND_MAP, KIND_NONE, KIND_STRUCT, KIND_TEXT,
-    KIND_VALUE, LAYOUT_DICTIONARY, LAYOUT_FIXED, LAYOUT_FIXED_LIST, LAYOUT_LARGE_LIST,
-    LAYOUT_LARGE_LIST_VIEW, LAYOUT_LARGE_STRING, LAYOUT_LIST, LAYOUT_LIST_VIEW, LAYOUT_NONE,
-    LAYOUT_RUNS, LAYOUT_STRING, LAYOUT_STRUCT, LAYOUT_VIEW, LONGEST, NOT_A_TIME, OUT_OF_RANGE,
-    STORAGE_DOUBLE, STORAGE_HALF, STORAGE_INT16, STORAGE_INT32, STORAGE_INT64, STORAGE_INT8,
-    STORAGE_OTHER, STORAGE_SINGLE, STORAGE_UINT16, STORAGE_UINT32, STORAGE_UINT64, STORAGE_UINT8,
-    ColumnView, Zone, allocate, copy_properties, holds_integers, innermost, name_of, number_in,
-    resolve, set_name, text_of_dictionary, text_of_run, text_of_written, value,
+    BAD_INDEX, IS_NULL, KIND_BYTES, KIND_FLOAT, KIND_LIST, KIND_MAP, KIND_NONE, KIND_OTHER,
+    KIND_STRUCT, KIND_TEXT, KIND_VALUE, LAYOUT_DICTIONARY, LAYOUT_FIXED, LAYOUT_FIXED_LIST,
+    LAYOUT_LARGE_LIST, LAYOUT_LARGE_LIST_VIEW, LAYOUT_LARGE_STRING, LAYOUT_LIST, LAYOUT_LIST_VIEW,
+    LAYOUT_NONE, LAYOUT_RUNS, LAYOUT_STRING, LAYOUT_STRUCT, LAYOUT_VIEW, LONGEST, NOT_A_TIME,
+    NO_MEMORY, NULL_INSIDE, OTHER_LENGTH, OUT_OF_RANGE, SPANS, STORAGE_DOUBLE, STORAGE_HALF,
+    STORAGE_INT16, STORAGE_INT32, STORAGE_INT64, STORAGE_INT8, STORAGE_OTHER, STORAGE_SINGLE,
+    STORAGE_UINT16, STORAGE_UINT32, STORAGE_UINT64, STORAGE_UINT8, TOO_LARGE, ColumnView, Storage,
+    Zone, allocate, holds_integers, innermost, is_null, name_of, number_at, number_in, refer,
+    resolve, set_name, span, text_of_written, value,
 )
 from .text cimport VALUE, make_plain
 
@@ -53,17 +55,16 @@ cdef dict STORAGES = {
 }
 
 
-cdef int build(ColumnView *column, ArrowSchema *schema, list zones) except -1:
+cdef int build(ColumnView *column, ArrowSchema *schema, list kept) except -1:
     """Set up a column for a type; ``column.text`` stays NULL if the values have no text form.
 
     Args:
         column: a zeroed ColumnView.
         schema: the type.
-        zones: receives the time zones that the column points to; must outlive the column.
+        kept: receives the objects that the column points to; must outlive the column.
     """
-    cdef bytes name = b"" if schema.name is NULL else schema.name
     column.schema = schema
-    set_name(column, name)
+    set_name(column, b"" if schema.name is NULL else schema.name, kept)
     if reserve(&column.scratch, column.scratch.base, LONGEST) is NULL:
         raise MemoryError
     column.vector = -1
@@ -77,14 +78,13 @@ cdef int build(ColumnView *column, ArrowSchema *schema, list zones) except -1:
     if schema.dictionary is not NULL:
         column.n_children = 1
         column.layout = LAYOUT_DICTIONARY
-        build(&column.children[0], schema.dictionary, zones)
+        build(&column.children[0], schema.dictionary, kept)
         if known and holds_integers(column.storage):
-            copy_properties(column, &column.children[0])
-            column.text = text_of_dictionary
+            refer(column, &column.children[0])
         return 0
     for i in range(schema.n_children):
         column.n_children = i + 1
-        build(&column.children[i], schema.children[i], zones)
+        build(&column.children[i], schema.children[i], kept)
     column.layout = LAYOUTS.get(text.partition(":")[0] if text[:1] == "+" else text, LAYOUT_FIXED)
     if not known or not has_children(column):
         column.layout = LAYOUT_NONE
@@ -92,7 +92,7 @@ cdef int build(ColumnView *column, ArrowSchema *schema, list zones) except -1:
     if text[:1] == "+":
         choose_nested(column, text)
     elif text[:1] in ("t", "d"):
-        make_time(column, text, zones)
+        make_time(column, text, kept)
     else:
         make_plain(column, text, extension)
     if column.kind == KIND_NONE:
@@ -209,8 +209,7 @@ cdef int choose_nested(ColumnView *column, str kind) except -1:
     elif kind == "+m" and column.children.kind == KIND_STRUCT and column.children.n_children == 2:
         column.kind = KIND_MAP
     elif kind == "+r":
-        column.text = text_of_run
-        copy_properties(column, &column.children[1])
+        refer(column, &column.children[1])
     elif kind not in ("+l", "+L", "+vl", "+vL"):
         column.kind = KIND_NONE       # such as a union
     return 0
@@ -219,8 +218,6 @@ cdef int choose_nested(ColumnView *column, str kind) except -1:
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # In a span of 18 hours, a zone changes its offset at most once.
 cdef int64_t SPAN_SECONDS = 1 << 16
-# The number of recent spans in the cache: 2 years in 12 KiB.
-cdef Py_ssize_t SPANS = 1 << 10
 cdef int CHANGES = 1 << 30      # marks a span in which the offset changes
 # Units per second, by the unit's letter in a type's format string.
 cdef dict UNITS = {"s": 1, "m": 1_000, "u": 1_000_000, "n": 1_000_000_000}
@@ -228,14 +225,8 @@ cdef dict UNITS = {"s": 1, "m": 1_000, "u": 1_000_000, "n": 1_000_000_000}
 DECIMAL = re.compile(r"d:\d{1,2},(-?\d{1,3})(?:,(32|64|128|256))?")
 
 
-cdef int make_time(ColumnView *column, str kind, list zones) except -1:
-    """Set up a column to write values of a decimal or time type.
-
-    Args:
-        column: the column.
-        kind: the type's format string.
-        zones: receives the time zone that the column points to.
-    """
+cdef int make_time(ColumnView *column, str kind, list kept) except -1:
+    """Set up a column to write values of a decimal or time type; ``kind`` is its format string."""
     column.kind = KIND_TEXT
     decimal = DECIMAL.fullmatch(kind)
     if decimal is not None:
@@ -257,13 +248,13 @@ cdef int make_time(ColumnView *column, str kind, list zones) except -1:
         else:
             column.write = write_timestamp
             if len(kind) > 4:
-                set_zone(column, kind[4:], zones)
+                set_zone(column, kind[4:], kept)
     else:
         column.kind = KIND_NONE       # such as an interval of months and days
     return 0
 
 
-cdef int set_zone(ColumnView *column, str name, list zones) except -1:
+cdef int set_zone(ColumnView *column, str name, list kept) except -1:
     """Set a column's time zone: a fixed UTC offset, or a zone with an offset for each time span."""
     cdef Zone *zone
     try:
@@ -286,13 +277,9 @@ cdef int set_zone(ColumnView *column, str name, list zones) except -1:
     if isinstance(found, timezone) or name in ("UTC", "Etc/UTC"):
         zone.fixed = int(found.utcoffset(EPOCH).total_seconds())
         return 0
-    zone.spans = <int64_t *>calloc(SPANS, sizeof(int64_t))
-    zone.offsets = <int *>calloc(SPANS, sizeof(int))
-    if zone.spans is NULL or zone.offsets is NULL:
-        raise MemoryError
     zone.spans[0] = 1       # an impossible number for this entry: the cache is empty
     zone.zone = <PyObject *>found
-    zones.append(found)
+    kept.append(found)
     return 0
 
 
@@ -314,8 +301,7 @@ cdef char *write_decimal(ColumnView *column, Py_ssize_t i, char *p) noexcept nog
 
 
 cdef char *write_date32(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
-    cdef int64_t days = (<const int32_t *>column.values)[column.offset + i]
-    return put_date(p, days)
+    return put_date(p, (<const int32_t *>column.values)[column.offset + i])
 
 
 cdef inline int64_t floor_divide(int64_t number, int64_t by) noexcept nogil:
@@ -328,23 +314,19 @@ cdef char *write_date64(ColumnView *column, Py_ssize_t i, char *p) noexcept nogi
 
 
 cdef char *write_time32(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
-    cdef int64_t number = (<const int32_t *>column.values)[column.offset + i]
-    return put_time(p, number, column.per_second)
+    return put_time(p, (<const int32_t *>column.values)[column.offset + i], column.per_second)
 
 
 cdef char *write_time64(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
-    cdef int64_t number = (<const int64_t *>column.values)[column.offset + i]
-    return put_time(p, number, column.per_second)
+    return put_time(p, (<const int64_t *>column.values)[column.offset + i], column.per_second)
 
 
 cdef char *write_duration(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
-    cdef int64_t number = (<const int64_t *>column.values)[column.offset + i]
-    return put_duration(p, number, column.per_second)
+    return put_duration(p, (<const int64_t *>column.values)[column.offset + i], column.per_second)
 
 
 cdef char *write_timestamp(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
-    cdef int64_t number = (<const int64_t *>column.values)[column.offset + i]
-    return put_timestamp(p, number, column.per_second)
+    return put_timestamp(p, (<const int64_t *>column.values)[column.offset + i], column.per_second)
 
 
 cdef char *write_zoned(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
@@ -362,22 +344,22 @@ cdef char *write_zoned(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil
 
 cdef inline int offset_at(Zone *zone, int64_t second) noexcept nogil:
     """Return a zone's UTC offset at an instant, in seconds east of UTC; CHANGES on error."""
-    cdef int64_t span = floor_divide(second, SPAN_SECONDS)
-    cdef Py_ssize_t at = span & (SPANS - 1)
+    cdef int64_t number = floor_divide(second, SPAN_SECONDS)
+    cdef Py_ssize_t at = number & (SPANS - 1)
     cdef int offset
     if zone.zone is NULL:
         return zone.fixed
-    if zone.spans[at] != span:
-        zone.offsets[at] = look_up_span(zone, span)
-        zone.spans[at] = span
+    if zone.spans[at] != number:
+        zone.offsets[at] = look_up_span(zone, number)
+        zone.spans[at] = number
     offset = zone.offsets[at]
     return look_up(zone, second) if offset == CHANGES else offset
 
 
-cdef int look_up_span(Zone *zone, int64_t span) noexcept nogil:
+cdef int look_up_span(Zone *zone, int64_t number) noexcept nogil:
     """Return the UTC offset in a time span; CHANGES if the span's ends have different offsets."""
-    cdef int first = look_up(zone, span * SPAN_SECONDS)
-    cdef int last = look_up(zone, (span + 1) * SPAN_SECONDS - 1)
+    cdef int first = look_up(zone, number * SPAN_SECONDS)
+    cdef int last = look_up(zone, (number + 1) * SPAN_SECONDS - 1)
     return first if first == last else CHANGES
 
 
@@ -431,3 +413,101 @@ cdef Py_ssize_t put_milliseconds(char *p, const char *text, Py_ssize_t n) noexce
         return NOT_A_TIME
     memcpy(p, <const char *>milliseconds, len(milliseconds))
     return len(milliseconds)
+
+
+cdef bint make_vector(ColumnView *column, ColumnView *lists, str kind) except -1:
+    """Set up a column to write lists as vectors; return False unless they are lists of numbers."""
+    cdef ColumnView *items = &innermost(lists).children[0]
+    if innermost(lists).kind != KIND_LIST or items.kind in (KIND_NONE, KIND_OTHER):
+        return False
+    if items.storage == STORAGE_OTHER:
+        return False
+    column.width = width_of(kind)
+    column.vector = -1
+    column.zero_copy = items.kind == KIND_FLOAT and items.width == column.width
+    column.text = text_of_ready_vector if column.zero_copy else text_of_vector
+    return True
+
+
+cdef inline Py_ssize_t locate(
+    ColumnView *column, Py_ssize_t i, Py_ssize_t *count, ColumnView **found
+) noexcept nogil:
+    """Return the index of a vector's first item; -1 if the vector is invalid.
+
+    Args:
+        count: receives the vector's length, or the Fault if the vector is invalid.
+        found: receives the column of the items of all vectors.
+    """
+    cdef Py_ssize_t start, end, at
+    cdef ColumnView *lists = column.target
+    cdef ColumnView *items
+    if lists.kind == KIND_OTHER or is_null(lists, i):
+        lists = resolve(lists, &i)
+        if lists is NULL:
+            count[0] = BAD_INDEX if i < 0 else IS_NULL
+            return -1
+    found[0] = items = &lists.children[0]
+    span(lists, i, &start, &end)
+    count[0] = end - start
+    if column.vector != count[0]:
+        if column.vector >= 0:
+            count[0] = OTHER_LENGTH
+            return -1
+        column.vector = count[0]
+    if items.validity is not NULL:
+        for at in range(start, end):
+            if is_null(items, at):
+                count[0] = NULL_INSIDE
+                return -1
+    return start + items.offset
+
+
+cdef const char *text_of_ready_vector(
+    ColumnView *column, Py_ssize_t i, Py_ssize_t *n
+) noexcept nogil:
+    """Return the bytes of a vector in Arrow memory, which can be sent unchanged."""
+    cdef ColumnView *items
+    cdef Py_ssize_t start = locate(column, i, n, &items)
+    if start < 0:
+        return NULL
+    n[0] *= column.width
+    # An empty array may have no memory, and NULL would mean null.
+    if n[0] == 0:
+        return column.scratch.base
+    return <const char *>items.values + start * column.width
+
+
+cdef const char *text_of_vector(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    """Convert the numbers of a vector, and return the vector's bytes."""
+    cdef ColumnView *items
+    cdef Py_ssize_t k, count, start = locate(column, i, &count, &items)
+    if start < 0:
+        n[0] = count
+        return NULL
+    # Local variables stay in registers; the compiler must assume that a write changes the column.
+    cdef Storage storage = items.storage
+    cdef const void *numbers = items.values
+    cdef Py_ssize_t width = column.width
+    n[0] = count * width
+    cdef char *to = reserve(&column.scratch, column.scratch.base, n[0])
+    if to is NULL:
+        n[0] = NO_MEMORY
+        return NULL
+    for k in range(count):
+        if not convert(to + k * width, width, number_at(storage, numbers, start + k)):
+            n[0] = TOO_LARGE
+            return NULL
+    return to
+
+
+cdef inline bint convert(char *to, Py_ssize_t width, double number) noexcept nogil:
+    """Write a number; return False if a finite number would become infinite."""
+    if width == 8:
+        (<double *>to)[0] = number
+    elif width == 4:
+        (<float *>to)[0] = <float>number
+        return isfinite((<float *>to)[0]) or not isfinite(number)
+    else:
+        (<uint16_t *>to)[0] = half_of(number)
+        return (<uint16_t *>to)[0] & 0x7FFF != 0x7C00 or not isfinite(number)
+    return True

@@ -129,15 +129,17 @@ cdef enum Layout:
     LAYOUT_RUNS
 
 
+cdef enum:
+    LONGEST = 64
+    # The number of recent time spans in the cache of a time zone: 2 years in 12 KiB.
+    SPANS = 1024
+
+
 cdef struct Zone:
     PyObject *zone          # borrowed; NULL for a fixed offset
     int fixed               # the fixed offset, in seconds east of UTC
-    int64_t *spans          # the numbers of the cached time spans
-    int *offsets            # the offset in each time span
-
-
-cdef enum:
-    LONGEST = 64
+    int64_t[SPANS] spans    # the numbers of the cached time spans
+    int[SPANS] offsets      # the offset in each time span
 
 
 # A column or nested column: its type, how to write a value as text, and where the values of the
@@ -175,31 +177,31 @@ cdef struct ColumnView:
     int64_t per_second      # number of time units per second, such as 1_000 for ms
     int scale               # the scale of decimals
     Py_ssize_t vector       # number of items of the first vector; -1 before the first vector
-    Zone *zone
+    Zone *zone              # owned
     ColumnView *children
     Py_ssize_t n_children
-    ColumnView *target      # borrowed: the column to convert, or the field of a path
+    ColumnView *target      # borrowed: the column to convert, or with the values of KIND_OTHER
     ColumnView *parent      # borrowed: the struct of ``target`` if this is a path; otherwise NULL
     bint hidden             # whether this column is not a field of the row
-    char *name              # owned: UTF-8
+    const char *name        # borrowed: UTF-8
     Py_ssize_t name_size
     Out scratch             # memory for formatted texts
 
 
 cdef ColumnView *allocate(Py_ssize_t n) except NULL
 cdef void destroy(ColumnView *column) noexcept
-cdef int set_name(ColumnView *column, bytes name) except -1
+cdef int set_name(ColumnView *column, bytes name, list kept) except -1
 cdef str name_of(ColumnView *column)
 cdef Py_ssize_t number_in(str text) except -2
-cdef int rename(ColumnView *column, list names) except -1
-cdef int make_field(ColumnView *column, ColumnView *parent, ColumnView *field, bytes name) except -1
-cdef void copy_properties(ColumnView *column, ColumnView *target) noexcept
+cdef int rename(ColumnView *column, list names, list kept) except -1
+cdef int make_field(
+    ColumnView *column, ColumnView *parent, ColumnView *field, bytes name, list kept
+) except -1
+cdef void refer(ColumnView *column, ColumnView *target) noexcept
 cdef ColumnView *innermost(ColumnView *column) noexcept nogil
 cdef ColumnView *follow(ColumnView *column, Py_ssize_t *i) noexcept nogil
 cdef void span(ColumnView *column, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end) noexcept nogil
 cdef const char *text_of_written(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
-cdef const char *text_of_dictionary(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
-cdef const char *text_of_run(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
 
 
 cdef inline const char *value(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:

@@ -8,8 +8,7 @@ view must end within a buffer of known size, and an index must be within its dic
 """
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
+from libc.stdlib cimport calloc, free
 
 from .arrow cimport ArrowArray
 
@@ -32,12 +31,8 @@ cdef void destroy(ColumnView *column) noexcept:
     for i in range(column.n_children):
         destroy(&column.children[i])
     free(column.children)
-    free(column.name)
     free(column.scratch.base)
-    if column.zone is not NULL:
-        free(column.zone.spans)
-        free(column.zone.offsets)
-        free(column.zone)
+    free(column.zone)
 
 
 cdef Py_ssize_t number_in(str text) except -2:
@@ -45,24 +40,23 @@ cdef Py_ssize_t number_in(str text) except -2:
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else -1
 
 
-cdef void copy_properties(ColumnView *column, ColumnView *target) noexcept:
-    """Set up a column that refers to the values of another column, ``target``."""
+cdef void refer(ColumnView *column, ColumnView *target) noexcept:
+    """Set up a column that refers to the values of another column: a dictionary's or runs'."""
     column.kind = KIND_OTHER
+    column.text = text_of_reference
+    column.target = target
     column.zero_copy = target.zero_copy
 
 
 cdef ColumnView *innermost(ColumnView *column) noexcept nogil:
     """Follow dictionaries, runs and paths; return the column with the values."""
     while column.kind == KIND_OTHER:
-        if column.parent is not NULL:
-            column = column.target
-        else:
-            column = &column.children[column.n_children - 1]
+        column = column.target
     return column
 
 
 cdef int make_field(
-    ColumnView *column, ColumnView *parent, ColumnView *field, bytes name
+    ColumnView *column, ColumnView *parent, ColumnView *field, bytes name, list kept
 ) except -1:
     """Set up a column that refers to a field of a struct; a null struct makes its field null.
 
@@ -70,33 +64,27 @@ cdef int make_field(
         parent: the struct, or a column that refers to the struct.
         field: the struct's field.
         name: the whole path, for error messages.
+        kept: as for ``build()``.
     """
-    column.parent, column.target = parent, field
-    column.text = text_of_field
-    copy_properties(column, field)
+    refer(column, field)
+    column.parent, column.text = parent, text_of_field
     column.json, column.schema = field.json, field.schema
-    set_name(column, name)
+    return set_name(column, name, kept)
+
+
+cdef int set_name(ColumnView *column, bytes name, list kept) except -1:
+    kept.append(name)
+    column.name, column.name_size = name, len(name)
     return 0
 
 
-cdef int set_name(ColumnView *column, bytes name) except -1:
-    column.name = <char *>malloc(len(name) + 1)
-    if column.name is NULL:
-        raise MemoryError
-    memcpy(column.name, <const char *>name, len(name) + 1)
-    column.name_size = len(name)
-    return 0
-
-
-cdef int rename(ColumnView *column, list names) except -1:
+cdef int rename(ColumnView *column, list names, list kept) except -1:
     """Set the names of a column's children, and of their children, from NestedNames."""
     cdef Py_ssize_t i
     for i in range(min(column.n_children, len(names))):
         name, within = names[i]
-        free(column.children[i].name)
-        column.children[i].name = NULL
-        set_name(&column.children[i], name.encode())
-        rename(&column.children[i], within)
+        set_name(&column.children[i], name.encode(), kept)
+        rename(&column.children[i], within, kept)
     return 0
 
 
@@ -135,20 +123,12 @@ cdef const char *text_of_written(ColumnView *column, Py_ssize_t i, Py_ssize_t *n
 # The functions below write values that refer to other values.
 
 
-cdef const char *text_of_dictionary(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+cdef const char *text_of_reference(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     cdef Py_ssize_t at = target_index(column, i)
     if at < 0:
         n[0] = BAD_INDEX
         return NULL
-    return value(&column.children[0], at, n)
-
-
-cdef const char *text_of_run(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    cdef Py_ssize_t at = target_index(column, i)
-    if at < 0:
-        n[0] = BAD_INDEX
-        return NULL
-    return value(&column.children[1], at, n)
+    return value(column.target, at, n)
 
 
 cdef const char *text_of_field(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
@@ -164,21 +144,20 @@ cdef ColumnView *follow(ColumnView *column, Py_ssize_t *i) noexcept nogil:
         if column.parent is not NULL:
             if resolve(column.parent, i) is NULL:
                 return NULL
-            column = column.target
-            continue
-        if is_null(column, i[0]):
+        elif is_null(column, i[0]):
             return NULL
-        i[0] = target_index(column, i[0])
-        if i[0] < 0:
-            return NULL
-        column = &column.children[1 if column.text is text_of_run else 0]
+        else:
+            i[0] = target_index(column, i[0])
+            if i[0] < 0:
+                return NULL
+        column = column.target
     return column
 
 
 cdef Py_ssize_t target_index(ColumnView *column, Py_ssize_t i) noexcept nogil:
     """Return the index of a row's value in the dictionary or the runs; -1 if out of bounds."""
     cdef int64_t at = column.offset + i
-    if column.text is text_of_run:
+    if column.layout == LAYOUT_RUNS:
         return find_run(column, at)
     at = integer_at(column.storage, column.values, at)
     return at if 0 <= at < column.children[0].length else -1

@@ -1,7 +1,6 @@
 from ...resp.values cimport Nulls
 from .arrow cimport Batch
 from .column_view cimport ColumnView
-from .placeholders cimport Columns
 
 cdef enum StepKind:
     STEP_VALUE      # a value, as one argument
@@ -67,17 +66,43 @@ cdef struct CommandSteps:
     int digits              # if not counted: number of digits in the last number of arguments
 
 
-cdef class Steps(Columns):
-    cdef CommandSteps *commands  # owned
+cdef class Steps:
+    cdef ColumnView root                # the struct of all columns
+    cdef ColumnView *columns            # borrowed: the fields of the root, or the root itself
+    cdef Py_ssize_t n_columns
+    cdef ColumnView *fields             # borrowed: all fields of JSON rows as one column, or NULL
+    cdef Py_ssize_t first_own           # index of the first column after ``fields``
+    cdef ColumnView *document           # borrowed: whole rows as JSON, or NULL
+    cdef bint named                     # whether the columns have names
+    cdef ColumnView *conversions        # owned: columns for conversions and paths
+    cdef Py_ssize_t n_conversions
+    cdef str text                       # the template's text
+    cdef list names
+    cdef dict indices_of                # indices of columns by name
+    cdef object unknown                 # why columns can't be sent, by name
+    cdef bint single                    # whether {0} is the struct of all columns
+    cdef bint by_row                    # whether a placeholder refers to columns, not the struct
+    cdef list kept_alive                # objects that C pointers refer to
+    cdef CommandSteps *commands         # owned
     cdef Py_ssize_t n_commands
     cdef list left_out                  # sets of the names of fields to leave out
     cdef dict texts                     # the names of fields as arguments, by step
     cdef bint skips_pairs               # whether to leave out field-value pairs with a null
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1
     cdef void check_rows(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil
+    cdef ColumnView *values_of(self, field) except NULL
+    cdef ColumnView *column_of(self, field) except NULL
+    cdef ColumnView *pair_of(self, Py_ssize_t i, field) except NULL
+    cdef ColumnView *conversion_of(self, ColumnView *column, field) except NULL
+    cdef ColumnView *new_conversion(self) noexcept
+    cdef int check_json(self, ColumnView *column, field) except -1
+    cdef ColumnView *check(self, ColumnView *column, field) except NULL
+    cdef ColumnView *sendable(self, Py_ssize_t i, field) except NULL
+    cdef ColumnView *find(self, field) except NULL
+    cdef ColumnView *within(self, ColumnView *parent, field, Py_ssize_t depth) except NULL
+    cdef str described(self, ColumnView *column)
     cdef ColumnView *damaged(self) noexcept
     cdef int load_names(self, Step *step) except -1
     cdef int compile(self, CommandSteps *command, arguments) except -1
-    cdef list plan_steps(self, arguments)
     cdef int set_parts(self, Step *step, parts) except -1
     cdef const char *keep_text(self, bytes text) except NULL

@@ -128,18 +128,15 @@ cdef char *write_uint64(ColumnView *column, Py_ssize_t i, char *p) noexcept nogi
 
 
 cdef char *write_half(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
-    cdef uint16_t bits = (<const uint16_t *>column.values)[column.offset + i]
-    return put_half(p, bits)
+    return put_half(p, (<const uint16_t *>column.values)[column.offset + i])
 
 
 cdef char *write_single(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
-    cdef float number = (<const float *>column.values)[column.offset + i]
-    return put_single(p, number)
+    return put_single(p, (<const float *>column.values)[column.offset + i])
 
 
 cdef char *write_double(ColumnView *column, Py_ssize_t i, char *p) noexcept nogil:
-    cdef double number = (<const double *>column.values)[column.offset + i]
-    return put_double(p, number)
+    return put_double(p, (<const double *>column.values)[column.offset + i])
 
 
 cdef const char *text_of_string(ColumnView *column, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
