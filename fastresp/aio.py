@@ -323,6 +323,7 @@ async def verify(
     default: Callable[[Any], Any] | None = None,
     max_reply_bytes: int | None = None,
     receipt: str | os.PathLike[str] | None = None,
+    lineage: bool = False,
 ) -> VerifyReport:
     """Compare the data in a server with its source, from an event loop.
 

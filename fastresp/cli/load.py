@@ -237,7 +237,8 @@ def run(
                     verified = replacing(verified)
                 verify_source(
                     data, verified, end, nulls=load_options.nulls, server=server,
-                    timeout=timeout, since=since, **mirrored(load_options, template, end.report),
+                    timeout=timeout, since=since, lineage=load_options.lineage,
+                    **mirrored(load_options, template, end.report),
                 )  # fmt: skip
 
 

@@ -261,6 +261,9 @@ max_differences = verify_option(
 verify_receipt = verify_option(
     "--receipt FILE", "Read SOURCE, TEMPLATE and their options from a receipt.", type=FILE
 )
+verify_lineage = verify_option(
+    "--lineage", "Send the result as OpenLineage events, to the backend in `$OPENLINEAGE_URL`."
+)
 repair = verify_option("--repair", "Write differing values again, except lists.")
 verify = option("--verify", "After the load, compare the server with the source.")
 dry_run = option("--dry-run", "Show what would be sent; send nothing.")

@@ -52,6 +52,7 @@ STDOUT = Path("-")
 @options.max_differences
 @options.repair
 @options.verify_receipt
+@options.verify_lineage
 @options.log
 @options.as_json
 def verify_command(

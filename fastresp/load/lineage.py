@@ -1,4 +1,4 @@
-"""A load as OpenLineage events: START, then COMPLETE, FAIL or ABORT.
+"""A load or a verification as OpenLineage events: START, then COMPLETE, FAIL or ABORT.
 
 Datasets are named as in https://openlineage.io/docs/spec/naming, which does not mention Redis. As
 for other databases, the namespace is ``redis://host:port``, and the name is ``database.key``, where
@@ -25,16 +25,21 @@ from ..encode.template import Command, Template
 from ..outcome.messages import Hint, Message
 from ..outcome.passwords import masked
 from ..resp.commands import POSITIONS
+from ..server.settings import Server
 from ..server.threads import in_thread
+from ..transports.driver import Blocking, Steps
+from .stored_receipt import COMPLETE, counts_of, url_of
 
-__all__ = ["Lineage"]
+__all__ = ["Lineage", "VerificationLineage"]
 
 # The variable that names the parent run.
 PARENT = "OPENLINEAGE_PARENT_ID"
 PACKAGE, EXTRA = "openlineage.client", "fastresp[lineage]"
 # Maximum seconds that the end of a load waits until its events were sent.
 SENT_S = 10.0
-EVENT_TYPES = {"complete": "COMPLETE", "interrupted": "ABORT"}
+EVENT_TYPES = {COMPLETE: "COMPLETE", "interrupted": "ABORT"}
+# The name of the assertion that a verification checks.
+ASSERTION = "same_as_source"
 
 
 class Lineage:
@@ -42,12 +47,18 @@ class Lineage:
 
     A failure does not stop the load: the logger ``fastresp`` logs a warning.
 
+    Attributes:
+        action: what the run does, for the name of the job.
+        noun: the same, for a warning.
+
     Args:
         job: the name of the job; None to name it after the first dataset.
 
     Raises:
         ImportError: the package is not installed.
     """
+
+    action = noun = "load"
 
     def __init__(self, job: str | None = None) -> None:
         try:
@@ -78,7 +89,7 @@ class Lineage:
             self._outputs = [(namespace, f"{database}.{key}") for key in _keys(template)]
             self._inputs = [_dataset(each["path"]) for each in source["files"]]
             self._query = source["query"]
-            self._job = self._job or f"load {self._outputs[0][1]}"
+            self._job = self._job or f"{self.action} {self._outputs[0][1]}"
             self._sent = in_thread(partial(self._send, "START"))
 
     def end(self, receipt: dict[str, Any]) -> None:
@@ -108,23 +119,14 @@ class Lineage:
         try:
             yield
         except Exception as error:
-            text = "an OpenLineage event could not be sent, and the load is not affected: %s: %s"
-            words = type(error).__name__, masked(str(error))
+            text = "an OpenLineage event could not be sent, and the %s is not affected: %s: %s"
+            words = self.noun, type(error).__name__, masked(str(error))
             logging.getLogger("fastresp").warning(text, *words)
 
     def _event(self, kind: str, receipt: dict[str, Any] | None = None) -> Any:
         """Return an event; the last event has the receipt."""
-        events, facets = self._events, self._facets
-        counts = {} if receipt is None else receipt["counts"]
-        one_input, one_output = len(self._inputs) == 1, len(self._outputs) == 1
-        read, written = {}, {}
-        if receipt is not None and one_input:
-            made = facets.input_statistics_input_dataset.InputStatisticsInputDatasetFacet
-            read["inputStatistics"] = self._made(made, rowCount=counts["rows"])
-        if receipt is not None and one_output:
-            made = facets.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
-            size = counts["bytes_sent"]
-            written["outputStatistics"] = self._made(made, rowCount=counts["rows"], size=size)
+        events = self._events
+        read, written = self._datasets(receipt)
         return events.RunEvent(
             eventType=getattr(events.RunState, kind),
             eventTime=datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -134,28 +136,45 @@ class Lineage:
                 name=self._job,
                 facets=self._job_facets(),
             ),
-            inputs=[
-                events.InputDataset(namespace=namespace, name=name, inputFacets=read)
-                for namespace, name in self._inputs
-            ],
-            outputs=[
-                events.OutputDataset(namespace=namespace, name=name, outputFacets=written)
-                for namespace, name in self._outputs
-            ],
+            inputs=read,
+            outputs=written,
             producer=self._producer,
         )
+
+    def _datasets(self, receipt: dict[str, Any] | None) -> tuple[list[Any], list[Any]]:
+        """Return the inputs and the outputs, with statistics if there is one."""
+        facets, written = self._facets, {}
+        if receipt is not None and len(self._outputs) == 1:
+            made = facets.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
+            rows, size = receipt["counts"]["rows"], receipt["counts"]["bytes_sent"]
+            written["outputStatistics"] = self._made(made, rowCount=rows, size=size)
+        return self._sources(receipt and receipt["counts"]), [
+            self._events.OutputDataset(namespace=namespace, name=name, outputFacets=written)
+            for namespace, name in self._outputs
+        ]
+
+    def _sources(self, counts: dict[str, Any] | None) -> list[Any]:
+        """Return the files of the source as inputs; a single file with its number of rows."""
+        facets = {}
+        if counts is not None and len(self._inputs) == 1:
+            made = self._facets.input_statistics_input_dataset.InputStatisticsInputDatasetFacet
+            facets["inputStatistics"] = self._made(made, rowCount=counts["rows"])
+        return [
+            self._events.InputDataset(namespace=namespace, name=name, inputFacets=facets)
+            for namespace, name in self._inputs
+        ]
 
     def _made(self, kind: Any, **values: Any) -> Any:
         return kind(**values, producer=self._producer)
 
     def _job_facets(self) -> dict[str, Any]:
         job_type, sql = self._facets.job_type_job.JobTypeJobFacet, self._facets.sql_job.SQLJobFacet
-        words = {"processingType": "BATCH", "integration": "FASTRESP", "jobType": "LOAD"}
-        found = {"jobType": self._made(job_type, **words)}
+        words = {"processingType": "BATCH", "integration": "FASTRESP"}
+        found = {"jobType": self._made(job_type, **words, jobType=self.action.upper())}
         return found | ({"sql": self._made(sql, query=self._query)} if self._query else {})
 
     def _run_facets(self, receipt: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the receipt as a facet; without the text of the error, which may quote data."""
+        """Return the result as a facet; without the text of the error, which may quote data."""
         facets = self._facets
         engine = facets.processing_engine_run.ProcessingEngineRunFacet
         found = {"processing_engine": self._made(engine, name="fastresp", version=self._version)}
@@ -167,16 +186,85 @@ class Lineage:
             )
         if receipt is None:
             return found
-        import attr  # installed with openlineage-python
-
         error = receipt["error"] and receipt["error"]["type"]
-        kind = attr.make_class("ReceiptRunFacet", {"receipt": attr.ib()}, (facets.RunFacet,))
-        found["fastresp_receipt"] = self._made(kind, receipt=receipt | {"error": error})
+        found |= self._result(receipt, error)
         if error or receipt["stopped"]:
             message = facets.error_message_run.ErrorMessageRunFacet
             words = {"message": error or receipt["stopped"], "programmingLanguage": "PYTHON"}
             found["errorMessage"] = self._made(message, **words)
         return found
+
+    def _result(self, receipt: dict[str, Any], error: str | None) -> dict[str, Any]:
+        return self._own_facet("receipt", receipt | {"error": error})
+
+    def _own_facet(self, name: str, value: dict[str, Any]) -> dict[str, Any]:
+        """Return a facet of ours, which has one field, as a dict."""
+        import attr  # installed with openlineage-python
+
+        kind = f"{name.capitalize()}RunFacet"
+        made = attr.make_class(kind, {name: attr.ib()}, (self._facets.RunFacet,))
+        return {f"fastresp_{name}": self._made(made, **{name: value})}
+
+
+class VerificationLineage(Lineage):
+    """Sends the events of one verification: its inputs are the source and the server's keys.
+
+    Args:
+        source: the field ``source`` of a receipt, for the source of the verification.
+        server: the server.
+        template: the template of the source.
+    """
+
+    action, noun = "verify", "verification"
+
+    def __init__(self, source: dict[str, Any], server: Server, template: Template | None) -> None:
+        super().__init__()
+        self.start(source, url_of(server), template)
+
+    def ending(self, error: BaseException | None, report: Any) -> Steps[None]:
+        """Send the last event: COMPLETE only if everything was compared, and is the same.
+
+        Args:
+            error: the exception that ended the verification, or None.
+            report: the VerifyReport; None after an exception, which may have an incomplete one.
+        """
+        # Without an incomplete VerifyReport, the exception may have the report of the connection.
+        found: dict[str, Any] = getattr(report or getattr(error, "report", None), "as_json", dict)()
+        state, stopped = COMPLETE, ""
+        if error is not None:
+            state = "failed" if isinstance(error, Exception) else "interrupted"
+        elif not found["same"]:
+            state, stopped = "failed", str(found["stopped"]) or "no rows were compared"
+            if found["differing"]:
+                stopped = f"{found['differing']:,} of {found['values']:,} values differ"
+        document = {
+            "state": state,
+            "error": error and {"type": type(error).__name__},
+            "stopped": stopped,
+            "verification": counts_of(found),
+        }
+        if isinstance(error, GeneratorExit):  # after it, nothing can be awaited
+            self.end(document)
+        else:
+            yield Blocking(partial(self.end, document))
+
+    def _datasets(self, receipt: dict[str, Any] | None) -> tuple[list[Any], list[Any]]:
+        found, checked = None, {}
+        if receipt is not None and receipt["error"] is None:
+            found, of = receipt["verification"], self._facets.data_quality_assertions_dataset
+            assertion = of.Assertion(assertion=ASSERTION, success=found["same"])
+            facet = of.DataQualityAssertionsDatasetFacet
+            checked["dataQualityAssertions"] = self._made(facet, assertions=[assertion])
+        return [
+            *self._sources(found),
+            *(
+                self._events.InputDataset(namespace=namespace, name=name, inputFacets=checked)
+                for namespace, name in self._outputs
+            ),
+        ], []
+
+    def _result(self, receipt: dict[str, Any], error: str | None) -> dict[str, Any]:
+        return self._own_facet("verification", receipt["verification"])
 
 
 def _parent_run() -> tuple[str, str, str] | None:

@@ -48,7 +48,7 @@ from .stored_receipt import (
 if TYPE_CHECKING:
     from .lineage import Lineage
 
-__all__ = ["Receipt"]
+__all__ = ["Receipt", "source_of"]
 
 # Counts of the report that a receipt has.
 COUNTS = (
@@ -96,7 +96,7 @@ class Receipt(Feature):
         self._server = as_server(options.server, Requirements(nodes=True))
         if options.receipt is not None:
             self._place = _checked_place(options, files_of(data))
-        self._source = _source_of(data)
+        self._source = source_of(data)
         self._digest = SourceDigest(data)
         self._digest.start(load.chunks)
         if self._lineage is not None:
@@ -230,7 +230,7 @@ def _text_of(template: Template | None) -> str | None:
     return template.text
 
 
-def _source_of(data: Any) -> dict[str, Any]:
+def source_of(data: Any) -> dict[str, Any]:
     """Return the identity of a source: its type, its files, and how to read it again."""
     kind = type(data)
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__.partition('.')[0]}."

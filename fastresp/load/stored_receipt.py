@@ -28,7 +28,7 @@ from .new_file import TargetPath, new_file
 
 __all__ = [
     "BEGINNING", "BLOCK_BYTES", "COMPLETE", "FORMAT", "VERSION", "ChangedSource", "SourceDigest",
-    "StoredReceipt", "add_verification", "encoded", "read_receipt", "url_of", "utc",
+    "StoredReceipt", "add_verification", "counts_of", "encoded", "read_receipt", "url_of", "utc",
 ]  # fmt: skip
 
 FORMAT, VERSION = "fastresp receipt", 1
@@ -164,14 +164,18 @@ def url_of(server: Server) -> str | None:
     return f"{'rediss' if server.tls else 'redis'}://{server}/{server.database}"
 
 
+def counts_of(verification: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a VerifyReport, without the values that differ."""
+    return {name: value for name, value in verification.items() if name != "differences"}
+
+
 def add_verification(path: str | os.PathLike[str], found: Mapping[str, Any]) -> None:
     """Add the result of a verification to a receipt, without the values that differ.
 
     Args:
         found: the fields of a VerifyReport.
     """
-    counts = {name: value for name, value in found.items() if name != "differences"}
-    document = read_receipt(path).document | {"verification": counts}
+    document = read_receipt(path).document | {"verification": counts_of(found)}
     with new_file(TargetPath(path, (BEGINNING,), "receipt")) as file:
         file.add(encoded(document))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
@@ -13,10 +14,12 @@ from typing import Any
 
 import pytest
 import redis
+from command_line import invoke
 from loads import Insert, insert_sync
 from needed import imported
 
 import fastresp
+import fastresp.aio
 from fastresp.load.lineage import Lineage, _keys
 from fastresp.server.local_server import LocalServer
 
@@ -91,6 +94,70 @@ def test_stopped(server: LocalServer, client: redis.Redis, events: Path) -> None
     assert last["eventType"] == "FAIL" and last["job"]["name"] == "nightly"
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_verification(
+    asynchronous: bool, server: LocalServer, client: redis.Redis, events: Path, tmp_path: Path
+) -> None:
+    """A verification is a run of its own, which reads what the load has written."""
+    users, path = tmp_path / "users.csv", tmp_path / "receipt.json"
+    users.write_text("id,name\n1,Ann\n2,Bo\n")
+    fastresp.mass_insert(users, HSET, server.url, receipt=path, lineage=True)
+    loaded = sent(events)[-1]
+    for found, kind in (("Ann", "COMPLETE"), ("secret", "FAIL")):
+        client.hset("user:1", "name", found)
+        if asynchronous:
+            report = asyncio.run(fastresp.aio.verify(receipt=path, lineage=True))
+        else:
+            report = fastresp.verify(receipt=path, lineage=True)
+        same = report.same
+        assert same == (kind == "COMPLETE")
+        first, last = sent(events)[-2:]
+        assert (first["eventType"], last["eventType"]) == ("START", kind)
+        assert loaded["run"]["runId"] != first["run"]["runId"] == last["run"]["runId"]
+        assert last["job"]["name"] == "verify 0.user:{id}" and last["outputs"] == []
+        datasets = [*loaded["inputs"], *loaded["outputs"]]
+        for event in (first, last):
+            names = [(each["namespace"], each["name"]) for each in event["inputs"]]
+            assert names == [(each["namespace"], each["name"]) for each in datasets]
+        [source, keys] = [each["inputFacets"] for each in last["inputs"]]
+        assert source["inputStatistics"]["rowCount"] == 2
+        [assertion] = keys["dataQualityAssertions"]["assertions"]
+        assert (assertion["assertion"], assertion["success"]) == ("same_as_source", same)
+        facets = last["run"]["facets"]
+        counts = facets["fastresp_verification"]["verification"]
+        assert (counts["same"], counts["values"], counts["differing"]) == (same, 2, int(not same))
+        assert same or facets["errorMessage"]["message"] == "1 of 2 values differ"
+        assert "secret" not in json.dumps(last)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(ValueError("secret"), "FAIL"), (KeyboardInterrupt(), "ABORT")]
+)
+def test_failed_verification(
+    server: LocalServer, events: Path, error: BaseException, kind: str
+) -> None:
+    def source() -> Iterator[dict[str, Any]]:
+        yield ROWS[0]
+        raise error
+
+    with pytest.raises(type(error)):
+        fastresp.verify(source(), HSET, server.url, lineage=True)
+    last = sent(events)[-1]
+    assert last["eventType"] == kind and "secret" not in json.dumps(last)
+    assert last["run"]["facets"]["errorMessage"]["message"] == type(error).__name__
+    assert "dataQualityAssertions" not in last["inputs"][0]["inputFacets"]
+
+
+def test_loaded_and_verified(server: LocalServer, events: Path, tmp_path: Path) -> None:
+    users = tmp_path / "users.csv"
+    users.write_text("id,name\n1,Ann\n")
+    words = [str(users), HSET, "--server", server.url, "--lineage"]
+    assert invoke("load", *words, "--verify").exit_code == 0
+    assert invoke("verify", *words).exit_code == 0
+    jobs = [each["job"]["name"].split()[0] for each in sent(events)]
+    assert jobs == ["load"] * 2 + ["verify"] * 4
+
+
 def test_http(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -160,13 +227,16 @@ def test_wrong_configuration(
 ) -> None:
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "no such transport")
     assert insert_sync(ROWS, HSET, server=server.url, lineage=True).replies == 100
-    assert "could not be sent" in caplog.text
+    assert "could not be sent, and the load is not affected" in caplog.text
+    assert fastresp.verify(ROWS, HSET, server.url, lineage=True).same
+    assert "could not be sent, and the verification is not affected" in caplog.text
 
 
 def test_package_is_missing(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openlineage.client", None)
-    with pytest.raises(ImportError, match=r"lineage=True needs .*fastresp\[lineage\]"):
-        insert_sync(ROWS, HSET, server=server.url, lineage=True)
+    for function in (fastresp.mass_insert, fastresp.verify):
+        with pytest.raises(ImportError, match=r"lineage=True needs .*fastresp\[lineage\]"):
+            function(ROWS, HSET, server.url, lineage=True)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from ...replies.scan import Scan
 from ...server.options import Mirror, Nulls, Options, arguments_of
 from ...server.settings import Server, ServerLike
 from ...sources.source import Data, as_source
-from ...transports.driver import Blocking, Emit, Pull, Step, run
+from ...transports.driver import Blocking, Emit, Pull, Step, run, wrap
 from ..mirror import OWN_KEYS
 from ..mirror import check_source as check_mirrored
 from ..progress import reporting
@@ -84,6 +84,7 @@ class VerifyOptions:
     progress: Progress = None
     max_reply_bytes: int | None = None
     receipt: StoredReceipt | None = None
+    lineage: bool = False
     in_event_loop: bool = False
 
     def __post_init__(self) -> None:
@@ -132,6 +133,7 @@ def verify(
     default: Callable[[Any], Any] | None = None,
     max_reply_bytes: int | None = None,
     receipt: str | os.PathLike[str] | None = None,
+    lineage: bool = False,
 ) -> VerifyReport:
     """Compare the data in Redis or Valkey with its source.
 
@@ -179,6 +181,8 @@ def verify(
             it; the default of ``server`` is the load's server, and the default of ``since`` its
             start. A source that can't be read again from its path must be passed as ``data``. If
             the server needs a password, pass ``server``, or set ``REDIS_URL`` to its URL.
+        lineage: send the result as OpenLineage events, as for ``mass_insert``, but as a run of its
+            own, which reads the source and the keys.
 
     Returns:
         The report, with counts of rows, values, and differences by kind; its ``same`` is True if no
@@ -193,6 +197,7 @@ def verify(
         TransportError, TransportTimeout: as in ``mass_insert``.
         SourceError: the source has changed since the load of the receipt.
         OSError: the differences file exists, or can't be written.
+        ImportError: ``lineage`` is given, and its package is not installed.
 
         The ``report`` attribute of an exception that is raised during the comparison, or while the
         differences are written, is the incomplete report.
@@ -218,7 +223,27 @@ def with_receipt(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def verify_core(chunks: ReadChunks, options: VerifyOptions) -> Generator[Any, Any, VerifyReport]:
-    """Run a verification (core)."""
+    """Return the core of a verification.
+
+    Args:
+        chunks: the source; closed at the end.
+        options: the options.
+    """
+    if not options.lineage:
+        return _verifying(chunks, options)
+    try:
+        from ..lineage import VerificationLineage
+        from ..receipt import source_of
+
+        server = Server(options.server, READING)
+        lineage = VerificationLineage(source_of(chunks.data), server, chunks.template)
+    except BaseException:
+        chunks.close()
+        raise
+    return wrap(_verifying(chunks, options), lineage.ending)
+
+
+def _verifying(chunks: ReadChunks, options: VerifyOptions) -> Generator[Any, Any, VerifyReport]:
     verification = Verification(chunks, options)
     with closing(chunks), difference_writer(options.differences) as write:
         try:
