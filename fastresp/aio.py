@@ -290,6 +290,7 @@ async def copy(
     import_source: bool = False,
     pause_saves: bool = False,
     checkpoint: str | Checkpoint | None = None,
+    receipt: ReceiptPath = None,
 ) -> Report:
     """Copy keys to another server, from an event loop; see ``fastresp.copy``.
 

@@ -41,6 +41,7 @@ __all__ = ["copy"]
 @options.import_source
 @options.pause_saves
 @options.copy_checkpoints
+@options.copy_receipt
 @options.yes
 @options.log
 @options.as_json

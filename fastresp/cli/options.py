@@ -289,6 +289,9 @@ receipt = option(
     "Write a JSON receipt; `fastresp verify --receipt` compares source and server again.",
     type=FILE,
 )
+copy_receipt = option(
+    "--receipt FILE", "Write a JSON receipt: servers, options, counts, errors and times.", type=FILE
+)
 lineage = option(
     "--lineage", "Send the receipt as OpenLineage events, to the backend in `$OPENLINEAGE_URL`."
 )

@@ -1,4 +1,4 @@
-"""The receipt of a load: a JSON file with its source, template, server, counts and outcome.
+"""The receipt of a load or a copy: a JSON file with its source, server, counts and outcome.
 
 ``docs/reference/receipt.md`` describes the fields.
 """
@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import partial
@@ -20,10 +21,11 @@ from ..encode.template import Template, fixed_text
 from ..outcome.errors import TransportError
 from ..outcome.messages import Hint, Message, message_of
 from ..outcome.passwords import holds_passwords, masked
-from ..outcome.report import LoadErrors
+from ..outcome.report import LoadErrors, Report
 from ..server.options import Options
 from ..server.preflight import Requirements
-from ..server.settings import as_server
+from ..server.settings import Server, as_server
+from ..server.threads import in_thread
 from ..sources.files.paths import check_not_read, is_local_file
 from ..sources.files.remote import RemotePath
 from ..sources.files.resp import CommandSource
@@ -37,24 +39,38 @@ from .stored_receipt import (
     BEGINNING,
     BLOCK_BYTES,
     COMPLETE,
+    COPY_BEGINNING,
+    COPY_FORMAT,
     FORMAT,
     VERSION,
     SourceDigest,
+    counts_of,
     encoded,
     url_of,
     utc,
 )  # fmt: skip
 
 if TYPE_CHECKING:
+    from ..server.answers import Answers
     from .lineage import Lineage
 
-__all__ = ["Receipt", "source_of"]
+__all__ = ["CopyReceipt", "Receipt", "source_of"]
 
 # Counts of the report that a receipt has.
 COUNTS = (
     "rows", "commands", "replies", "failed", "durable", "in_doubt", "unsent", "skipped",
     "nulls_skipped", "existing", "keys", "deleted", "deleted_fields", "resumed_at", "failed_before",
     "bytes_sent",
+)  # fmt: skip
+# Further counts, and options, in the receipt of a copy.
+COPY_COUNTS = (
+    "gone", "unchanged", "converted", "expiries_dropped", "in_parts", "followed", "offset",
+    "lag_bytes",
+)  # fmt: skip
+COPY_OPTIONS = (
+    "match", "type", "db", "exists", "rename", "field_ttl", "from_replica", "follow", "until_lag",
+    "changed", "delete", "verify", "sample", "max_payload_bytes", "connections", "on_error",
+    "max_errors", "rate_limit", "retry", "durable", "import_source", "pause_saves",
 )  # fmt: skip
 INTERRUPTED = "its computation was interrupted"
 # Options that a receipt has elsewhere, or that don't change what a load does.
@@ -95,7 +111,7 @@ class Receipt(Feature):
         options, data = self._options, load.chunks.data
         self._server = as_server(options.server, Requirements(nodes=True))
         if options.receipt is not None:
-            self._place = _checked_place(options, files_of(data))
+            self._place = _checked_place(options.receipt, options, files_of(data))
         self._source = source_of(data)
         self._digest = SourceDigest(data)
         self._digest.start(load.chunks)
@@ -118,7 +134,7 @@ class Receipt(Feature):
             raise
 
     def _finish(self, load: Load) -> None:
-        digest, state, sha256 = self._digest, _state_of(load), None
+        digest, state, sha256 = self._digest, _state_of(load.error, load.report), None
         if state != COMPLETE:
             digest.stop()
         elif digest.over == "commands" and load.report.ended_before:
@@ -131,38 +147,19 @@ class Receipt(Feature):
             if sha256 is None:
                 digest.stop(INTERRUPTED)
             found = {"over": digest.over, "sha256": sha256, "reason": digest.reason}
-            document = self._document(load, state) | {"source": self._source | {"digest": found}}
+            document = self._document(load) | {"source": self._source | {"digest": found}}
             try:
-                self._write(document, load)
+                if self._place is not None:
+                    _write(document, self._place, load.error)
             finally:
                 if self._lineage is not None:
                     self._lineage.end(document)
 
-    def _write(self, document: dict[str, Any], load: Load) -> None:
-        if self._place is None:
-            return
-        try:
-            with new_file(self._place) as file:
-                file.add(encoded(document))
-        except OSError as error:
-            if load.error is None:
-                raise
-            text = "the receipt could not be written: %s"
-            logging.getLogger("fastresp").warning(text, error)
-
-    def _document(self, load: Load, state: str) -> dict[str, Any]:
+    def _document(self, load: Load) -> dict[str, Any]:
         options, report = self._options, load.report
         checkpoint = options.checkpoint
         return {
-            "format": FORMAT,
-            "version": VERSION,
-            "fastresp": version("fastresp"),
-            "state": state,
-            "error": _error_of(load),
-            "stopped": str(report.stopped) or None,
-            "started": utc(self._started),
-            "ended": utc(time.time()),
-            "seconds": round(time.monotonic() - self._clock, 3),
+            **_beginning(FORMAT, load.error, report, self._started, self._clock),
             "source": self._source,
             "template": _text_of(load.chunks.template),
             "options": _options_of(options),
@@ -178,21 +175,127 @@ class Receipt(Feature):
 
     def _server_of(self, load: Load) -> dict[str, Any]:
         answers = None if load.transport is None else load.transport.answers
-        found: dict[str, Any] = {"url": url_of(self._server)}
-        if answers is None:
-            return found | dict.fromkeys(("product", "version", "run_id", "mode"))
-        return found | {
-            "product": "valkey" if answers.valkey else "redis",
-            "version": answers.version,
-            "run_id": answers.run_id or None,
-            "mode": "cluster" if answers.cluster else "standalone",
+        return _described(self._server, answers)
+
+
+class CopyReceipt:
+    """Writes the receipt of a copy at its end, even after an exception.
+
+    Threads ask both servers for their versions; without an answer, these are unknown.
+
+    Args:
+        path: the path of the receipt.
+        source: the server to read from; None for files.
+        files: the files to read from.
+        options: the CopyOptions; their server is the target.
+
+    Raises:
+        OSError, ValueError: as ``Receipt.begin()`` does.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        source: Any,
+        files: Sequence[str],
+        options: Options,
+        checkpoint: str | None,
+    ) -> None:
+        self._options, self._checkpoint = options, checkpoint
+        servers = [options.server] if files else [options.server, source]
+        self._asked = [in_thread(partial(_asked, each, options.timeout)) for each in servers]
+        self._files = list(map(_file_of, files))
+        self._place = _checked_place(path, options, [*files])
+        self._started, self._clock = time.time(), time.monotonic()
+
+    def ending(self, error: BaseException | None, report: Report | None) -> Steps[None]:
+        """Write the receipt."""
+        found = report or getattr(error, "report", None)
+        write = partial(self._finish, error, found if isinstance(found, Report) else Report(""))
+        if isinstance(error, GeneratorExit):  # after it, nothing can be awaited
+            write()
+        else:
+            yield Blocking(write)
+
+    def _finish(self, error: BaseException | None, report: Report) -> None:
+        target, *source = [each.result() for each in self._asked]
+        options = {name: getattr(self._options, name) for name in COPY_OPTIONS}
+        verified = report.verification
+        document = {
+            **_beginning(COPY_FORMAT, error, report, self._started, self._clock),
+            "source": {"files": self._files, "server": source[0] if source else None},
+            "target": target,
+            "options": options | {"delete": bool(options["delete"])},
+            "counts": {name: getattr(report, name) for name in COUNTS + COPY_COUNTS},
+            "by_value": str(report.by_value) or None,
+            "errors": dict(report.errors_by_code),
+            "restarts": list(report.restarts),
+            "rejects": _rejects_of(self._options),
+            "checkpoint": self._checkpoint,
+            "verification": None if verified is None else counts_of(verified.as_json()),
         }
+        try:
+            _write(document, self._place, error)
+        except OSError as failed:
+            add_report(failed, report, str(report))
+            raise
 
 
-def _checked_place(options: Options, files: list[str]) -> TargetPath:
-    """Check the path of the receipt, and remove the receipt of an earlier load."""
-    assert options.receipt is not None
-    place = TargetPath(options.receipt, (BEGINNING,), "receipt")
+def _asked(given: Any, timeout: float | None) -> dict[str, Any]:
+    """Ask a server for its version; the copy itself explains why a server can't be used."""
+    server = as_server(given, Requirements(nodes=True))
+    with suppress(Exception):
+        return _described(server, server.ask(timeout))
+    return _described(server, None)
+
+
+def _described(server: Server, answers: Answers | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"url": url_of(server)}
+    if answers is None:
+        return found | dict.fromkeys(("product", "version", "run_id", "mode"))
+    return found | {
+        "product": "valkey" if answers.valkey else "redis",
+        "version": answers.version,
+        "run_id": answers.run_id or None,
+        "mode": "cluster" if answers.cluster else "standalone",
+    }
+
+
+def _beginning(
+    what: str, error: BaseException | None, report: Report, started: float, clock: float
+) -> dict[str, Any]:
+    """Return the first fields of a receipt: the outcome and the times.
+
+    Args:
+        started, clock: the results of ``time.time()`` and ``time.monotonic()`` at the start.
+    """
+    return {
+        "format": what,
+        "version": VERSION,
+        "fastresp": version("fastresp"),
+        "state": _state_of(error, report),
+        "error": _error_of(error),
+        "stopped": str(report.stopped) or None,
+        "started": utc(started),
+        "ended": utc(time.time()),
+        "seconds": round(time.monotonic() - clock, 3),
+    }
+
+
+def _write(document: dict[str, Any], place: TargetPath, error: BaseException | None) -> None:
+    """Write a receipt; after an exception, a failure is only logged."""
+    try:
+        with new_file(place) as file:
+            file.add(encoded(document))
+    except OSError as failed:
+        if error is None:
+            raise
+        logging.getLogger("fastresp").warning("the receipt could not be written: %s", failed)
+
+
+def _checked_place(path: str | os.PathLike[str], options: Options, files: list[str]) -> TargetPath:
+    """Check the path of the receipt, and remove an earlier receipt."""
+    place = TargetPath(path, (BEGINNING, COPY_BEGINNING), "receipt")
     check_not_read(place.path, files)
     for other in (options.rejects, options.metrics):
         if isinstance(other, str | os.PathLike) and os.path.realpath(other) == place.path:
@@ -207,15 +310,13 @@ def _checked_place(options: Options, files: list[str]) -> TargetPath:
     return place
 
 
-def _state_of(load: Load) -> str:
-    error = load.error
+def _state_of(error: BaseException | None, report: Report) -> str:
     if error is not None and not isinstance(error, LoadErrors):
         return "failed" if isinstance(error, Exception) else "interrupted"
-    return "stopped" if load.report.stopped else COMPLETE
+    return "stopped" if report.stopped else COMPLETE
 
 
-def _error_of(load: Load) -> dict[str, str] | None:
-    error = load.error
+def _error_of(error: BaseException | None) -> dict[str, str] | None:
     if error is None or isinstance(error, LoadErrors):
         return None
     # The text of a TransportError has the report.

@@ -27,13 +27,16 @@ from .mirror import whole_hashes
 from .new_file import TargetPath, new_file
 
 __all__ = [
-    "BEGINNING", "BLOCK_BYTES", "COMPLETE", "FORMAT", "VERSION", "ChangedSource", "SourceDigest",
-    "StoredReceipt", "add_verification", "counts_of", "encoded", "read_receipt", "url_of", "utc",
+    "BEGINNING", "BLOCK_BYTES", "COMPLETE", "COPY_BEGINNING", "COPY_FORMAT", "FORMAT", "VERSION",
+    "ChangedSource", "SourceDigest", "StoredReceipt", "add_verification", "counts_of", "encoded",
+    "read_receipt", "url_of", "utc",
 ]  # fmt: skip
 
 FORMAT, VERSION = "fastresp receipt", 1
 # An existing file is replaced only if it is empty or starts with this text.
 BEGINNING = f'{{\n  "format": "{FORMAT}"'.encode()
+COPY_FORMAT = "fastresp receipt of a copy"
+COPY_BEGINNING = f'{{\n  "format": "{COPY_FORMAT}"'.encode()
 # A larger file is not read. A receipt has about 200 bytes for each file of the source.
 MAX_BYTES = 256 << 20
 BLOCK_BYTES = 1 << 20
@@ -165,8 +168,9 @@ def url_of(server: Server) -> str | None:
 
 
 def counts_of(verification: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a VerifyReport, without the values that differ."""
-    return {name: value for name, value in verification.items() if name != "differences"}
+    """Return the fields of a VerifyReport, without the keys and values that differ."""
+    left_out = ("differences", "changed_keys")
+    return {name: value for name, value in verification.items() if name not in left_out}
 
 
 def add_verification(path: str | os.PathLike[str], found: Mapping[str, Any]) -> None:
@@ -333,6 +337,11 @@ def read_receipt(path: str | os.PathLike[str]) -> StoredReceipt:
         if text.startswith(BEGINNING):
             raise damaged(name, "end") from None
         document = None
+    if isinstance(document, dict) and document.get("format") == COPY_FORMAT:
+        words = f"{name} is the receipt of a copy; to compare the servers, copy again with "
+        raise ValueError(
+            Message(words, Hint("exists", "skip", grouped=False), " and ", Hint("verify", True))
+        )
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f"{name} is not a receipt of a load; pass a file written by fastresp")
     number = document.get("version")

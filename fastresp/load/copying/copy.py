@@ -13,13 +13,22 @@ from ...encode.payload.restorer import Restorer
 from ...outcome.messages import Hint, Message
 from ...outcome.report import Report
 from ...outcome.tracebacks import public
-from ...server.options import Checkpoint, Durable, MaxErrors, Progress, RateLimit, Rejects
+from ...server.options import (
+    Checkpoint,
+    Durable,
+    MaxErrors,
+    Progress,
+    RateLimit,
+    ReceiptPath,
+    Rejects,
+)
 from ...server.preflight import Requirements
 from ...server.settings import ServerLike, as_server
 from ...sources.chunks import Chunks
+from ...sources.files.paths import files_of
 from ...sources.source import Entries
 from ...transports.base import add_report
-from ...transports.driver import Blocking, Steps, run
+from ...transports.driver import Blocking, Steps, run, wrap
 from ..load import Choose, Feature, Load
 from ..mass_insert import choose, loading
 from ..verifying.report import DifferenceTarget, difference_writer
@@ -74,6 +83,23 @@ def copying(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[R
     """Return the core of a copy; see ``Load.core()``."""
     if options.dry_run:
         return _planning(source, options)
+    core = _whole_copy(source, options, choose)
+    if options.receipt_path is None:
+        return core
+    from ..receipt import CopyReceipt
+
+    files, server = list[str](), source
+    if isinstance(source, os.PathLike) or is_snapshot(source):
+        files, server = files_of(source), None
+    kept = options.progress_kept
+    receipt = CopyReceipt(
+        options.receipt_path, server, files, options, None if kept is None else kept.name
+    )
+    return wrap(core, receipt.ending)
+
+
+def _whole_copy(source: CopySource, options: CopyOptions, choose: Choose) -> Steps[Report]:
+    """Return the core of a copy that is followed or verified, or neither."""
     if options.verify:
         return _copy_and_verify(source, options, choose)
     entries = _entries(source, options)
@@ -225,6 +251,7 @@ def copy(
     import_source: bool = False,
     pause_saves: bool = False,
     checkpoint: str | Checkpoint | None = None,
+    receipt: ReceiptPath = None,
 ) -> Report:
     """Copy keys of all types, with their times to live, to another Redis or Valkey.
 
@@ -319,6 +346,9 @@ def copy(
             again. With ``follow``, the target stores the replication offset with each block of
             commands, and a resumed copy continues at this offset: each command is applied exactly
             once.
+        receipt: the path of a JSON file to write at the end, even after an exception: source and
+            target with their versions, the options, the counts, the errors by code, the result of
+            ``verify``, and the times. Only an earlier receipt or an empty file is replaced.
 
     Returns:
         The report of the load into the target, which counts a row and a command for each key.

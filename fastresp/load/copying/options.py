@@ -16,6 +16,7 @@ from ...server.options import (
     EXISTS,
     Checkpoint,
     Options,
+    ReceiptPath,
     Serialize,
     arguments_of,
     as_checkpoint,
@@ -61,6 +62,7 @@ class CopyOptions(Options):
     differences: DifferenceTarget = None
     max_payload_bytes: int | None = None
     progress_kept: Checkpoint | None = None
+    receipt_path: ReceiptPath = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -68,7 +70,9 @@ class CopyOptions(Options):
         kept = as_checkpoint(given.get("checkpoint"))
         # The checkpoint of a load counts rows, but SCAN does not return keys in the same order.
         own = {"server": given["target"], "checkpoint": None, "progress_kept": kept}
-        return cls(**arguments_of(cls, {**given, **own}))
+        # The receipt of a load has no counts of what follows the load.
+        receipt = {"receipt": None, "receipt_path": given.get("receipt")}
+        return cls(**arguments_of(cls, {**given, **own, **receipt}))
 
     def __post_init__(self) -> None:
         super().__post_init__()
