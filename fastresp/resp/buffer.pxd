@@ -377,14 +377,19 @@ cdef int put_with_large(
 ) except -1
 
 
-cdef inline int end_command(Buffer b, Py_ssize_t row) except -1:
-    """Record the end of a whole command, and the index of its source row."""
-    if b.commands == b.room:
-        b.grow_marks()
+cdef inline void mark_command(Buffer b, Py_ssize_t row) noexcept nogil:
+    """Like ``end_command()``, but requires room: ``commands`` must be less than ``room``."""
     b.ends.data.as_longlongs[b.commands] = full_size(&b.out)
     b.rows.data.as_longlongs[b.commands] = row
     b.commands += 1
     prefetch(b.out.p)
+
+
+cdef inline int end_command(Buffer b, Py_ssize_t row) except -1:
+    """Record the end of a whole command, and the index of its source row."""
+    if b.commands == b.room:
+        b.grow_marks()
+    mark_command(b, row)
     return 0
 
 

@@ -25,7 +25,12 @@ cdef class MergedChunk(Chunk):
     cdef array starts                   # 'q': offset of the items of each original command
 
 
-cdef class Merger:
+cdef class Converter:
+    cdef bint busy                      # whether merge() is running
+    cdef Chunk converted(self, Chunk chunk)
+
+
+cdef class Merger(Converter):
     cdef Py_ssize_t max_items
     cdef Py_ssize_t max_bytes
     cdef bint[RULES_SIZE] on            # whether commands of a rule may be merged
@@ -33,7 +38,6 @@ cdef class Merger:
     cdef int key_digits                 # guessed number of digits of MSETEX's number of keys
     cdef bint by_slot                   # whether the keys of a merged command must have one slot
     cdef bint in_multi                  # whether a transaction is open: EXEC is still to come
-    cdef Chunk merged(self, Chunk chunk)
     cdef Py_ssize_t fold(self, MergedChunk chunk, Py_ssize_t count) noexcept nogil
     cdef bint joins(self, const Open *o, const ParsedCommand *c, int slot) noexcept nogil
     cdef int slot_of(self, const ParsedCommand *c) noexcept nogil

@@ -8,7 +8,10 @@ class MergedChunk(Chunk):
     @property
     def lasts(self) -> array[int]: ...
 
-class Merger:
+class Converter:
+    def merge(self, chunk: Chunk) -> Chunk: ...
+
+class Merger(Converter):
     def __new__(
         cls,
         max_items: int,
@@ -17,10 +20,8 @@ class Merger:
         *,
         by_slot: bool = ...,
     ) -> Self: ...
-    def merge(self, chunk: Chunk) -> Chunk: ...
 
 def bulk_string(text: bytes) -> bytes: ...
 
-class Replacer:
+class Replacer(Converter):
     def __new__(cls, declarations: list[bytes] | None = None) -> Self: ...
-    def merge(self, chunk: Chunk) -> Chunk: ...

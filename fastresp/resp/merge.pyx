@@ -15,8 +15,8 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcmp, memcpy, memmove
 
 from .buffer cimport (
-    Buffer, Chunk, Reference, digits, end_command, fill_header, make_room, put_copy, put_crlf,
-    put_digits, put_header, put_with_large, rollback,
+    Buffer, Chunk, Out, Reference, digits, fill_header, make_room, mark_command, no_memory,
+    put_copy, put_crlf, put_digits, put_header, put_with_large, reserve, rollback,
 )
 from .grammar cimport known_length_end
 from .slots cimport end_of, key_slot
@@ -46,9 +46,11 @@ cdef enum:
     # Upper bound of the bytes by which a command grows, without the script.
     ROOM = 128
 
-cdef bytes CALLS = b"$4\r\nEVAL\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (
+cdef bytes CALL = b"$4\r\nEVAL\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (
     len(REPLACE_SCRIPT), REPLACE_SCRIPT
 )
+cdef const char *CALL_DATA = CALL
+cdef Py_ssize_t CALL_SIZE = len(CALL)
 
 
 cdef inline void shift(
@@ -127,8 +129,33 @@ cdef Py_ssize_t count_words(bytes words) noexcept:
     return count
 
 
-cdef class Merger:
-    """Merges the commands of consecutive chunks.
+cdef class Converter:
+    """Changes the commands of consecutive chunks, without holding the GIL."""
+
+    def merge(self, Chunk chunk not None):
+        """Return a chunk with the same effect, perhaps in the memory of ``chunk``.
+
+        Raises:
+            RuntimeError: another thread is in this method.
+        """
+        cdef bint busy
+        with cython.critical_section(self):
+            busy, self.busy = self.busy, True
+        if busy:
+            raise RuntimeError(f"another thread is using this {type(self).__name__}")
+        try:
+            return self.converted(chunk)
+        finally:
+            self.busy = False
+
+    cdef Chunk converted(self, Chunk chunk):
+        raise NotImplementedError
+
+
+cdef class Merger(Converter):
+    """Merges the commands of consecutive chunks, in the chunks' memory.
+
+    A chunk that refers to large arguments instead of copying them is returned unchanged.
 
     Args:
         max_items: the maximum number of items of a merged command, such as elements, field-value
@@ -149,22 +176,12 @@ cdef class Merger:
         for i in range(RULES_SIZE):
             self.on[i] = names_of(i).isdisjoint(without)
 
-    def merge(self, Chunk chunk):
-        """Merge commands in the chunk's memory, and return a chunk with the same effect.
-
-        A chunk that refers to large arguments instead of copying them is returned unchanged.
-        """
-        # Keep the GIL, so that no other thread sees a chunk that was taken from a writer but is not
-        # stored yet.
-        with cython.critical_section(self):
-            if chunk.n_references:
-                self.track_all(chunk)
-                return chunk
-            return self.merged(chunk)
-
-    cdef Chunk merged(self, Chunk chunk):
+    cdef Chunk converted(self, Chunk chunk):
         cdef MergedChunk merged
         cdef Py_ssize_t count = len(chunk.ends)
+        if chunk.n_references:
+            self.track_all(chunk)
+            return chunk
         try:
             merged = MergedChunk()
             merged.lasts = clone(chunk.ends, count, False)
@@ -179,7 +196,8 @@ cdef class Merger:
         merged.data, chunk.data = chunk.data, NULL
         merged.capacity, merged.spare = chunk.capacity, chunk.spare
         chunk.spare = None
-        count = self.fold(merged, count)
+        with nogil:
+            count = self.fold(merged, count)
         Py_SET_SIZE(merged.ends, count)
         Py_SET_SIZE(merged.lasts, count)
         merged.size = merged.total()
@@ -410,7 +428,22 @@ cdef class ReplacedChunk(Chunk):
         return b"*%d\r\n%b" % (len(words), b"".join(map(bulk_string, words)))
 
 
-cdef class Replacer:
+# A command of a chunk that is being converted.
+cdef struct Current:
+    Py_ssize_t index
+    const char *start
+    const char *end
+    const Reference *first              # the range of its large arguments
+    const Reference *stop
+    Py_ssize_t extra                    # size of the chunk's large arguments before ``stop``
+
+
+cdef inline char *put_call(char *p, const HashWrite *h) noexcept nogil:
+    """Write the beginning of a script's call, which is followed by the arguments of an HSET."""
+    return put_copy(put_header(p, c'*', 4 + 2 * h.count), CALL_DATA, CALL_SIZE)
+
+
+cdef class Replacer(Converter):
     """Makes each HSET replace its hash and the time to live.
 
     Args:
@@ -420,6 +453,7 @@ cdef class Replacer:
 
     cdef Buffer out
     cdef list declarations
+    cdef bint declares                  # whether the server has HIMPORT
     cdef dict fields
     cdef list kept                      # owners of the memory to which the field sets refer
     cdef FieldSet[MAX_SETS] sets
@@ -428,28 +462,23 @@ cdef class Replacer:
 
     def __cinit__(self, list declarations=None):
         self.declarations = declarations
+        self.declares = declarations is not None
         self.out = Buffer(START_BYTES)
         self.fields, self.kept = {}, []
 
-    def merge(self, Chunk chunk not None):
-        """Return a chunk with the same commands, in which each HSET replaces its hash."""
-        with cython.critical_section(self):
-            return self.replaced(chunk)
-
-    cdef Chunk replaced(self, Chunk chunk):
+    cdef Chunk converted(self, Chunk chunk):
         cdef ReplacedChunk made = ReplacedChunk()
-        cdef const Reference *large = chunk.references
-        cdef const Reference *own
-        cdef const char *start = chunk.data
-        cdef const char *end
-        cdef Py_ssize_t i, extra = 0
+        cdef Py_ssize_t count = len(chunk.ends)
+        cdef Current c = Current(-1, NULL, chunk.data, NULL, chunk.references, 0)
+        cdef bint more = True
         rollback(self.out, 0)           # drop remains of a call that ran out of memory
-        for i in range(len(chunk.ends)):
-            own = large
-            end = end_of(chunk, i, &large, &extra)
-            self.put(chunk, start, end, own, large)
-            end_command(self.out, chunk.rows.data.as_longlongs[i])
-            start = end
+        while self.out.room < count:
+            self.out.grow_marks()
+        while more:
+            with nogil:
+                more = self.put_plain(chunk, &c, count)
+            if more:
+                self.put_rare(chunk, &c)
         self.out.take_as(made)
         made.fields = self.fields
         made.first_command, made.lane = chunk.first_command, chunk.lane
@@ -457,52 +486,81 @@ cdef class Replacer:
         made.rows_before = chunk.rows_before
         return made
 
-    cdef int put(
-        self, Chunk chunk, const char *start, const char *end, const Reference *first,
-        const Reference *stop,
-    ) except -1:
-        """Append a command; ``first`` and ``stop`` are the range of its large arguments."""
+    cdef bint put_plain(self, Chunk chunk, Current *c, Py_ssize_t count) noexcept nogil:
+        """Append the commands after the current one; stop at one that ``put_rare()`` must append.
+
+        Return False at the end of the chunk.
+        """
+        while c.index + 1 < count:
+            c.index += 1
+            c.start, c.first = c.end, c.stop
+            c.end = end_of(chunk, c.index, &c.stop, &c.extra)
+            if c.first != c.stop or not self.put(c):
+                return True
+            mark_command(self.out, chunk.rows.data.as_longlongs[c.index])
+        return False
+
+    cdef int put_rare(self, Chunk chunk, const Current *c) except -1:
+        """Append a command that has large arguments or new fields, or that needs more memory."""
         cdef HashWrite h
-        cdef char *p
+        cdef const char *start = c.start
+        cdef bint is_hset = read_hset(&h, start, c.end)
+        if c.first == c.stop:
+            if is_hset and self.declares and self.field_set(&h) is NULL and self.count < MAX_SETS:
+                self.add(&h)
+            if not self.put(c):
+                no_memory(self.out, c.end - start)
+        else:
+            if is_hset:
+                self.out.out.p = put_call(make_room(self.out, CALL_SIZE + ROOM), &h)
+                start = h.key
+            put_with_large(self.out, chunk.data, start, c.end, c.first, c.stop)
+        mark_command(self.out, chunk.rows.data.as_longlongs[c.index])
+        return 0
+
+    cdef bint put(self, const Current *c) noexcept nogil:
+        """Append a command without large arguments; return False if ``put_rare()`` must do it."""
+        cdef HashWrite h
         cdef const FieldSet *s = NULL
-        if not read_hset(&h, start, end):
-            return put_with_large(self.out, chunk.data, start, end, first, stop)
-        if first == stop and self.declarations is not None:
-            p = make_room(self.out, (end - start) + ROOM)
+        cdef Out *out = &self.out.out
+        cdef char *p = reserve(out, out.p, (c.end - c.start) + CALL_SIZE + ROOM)
+        if p is NULL:
+            return False
+        if not read_hset(&h, c.start, c.end):
+            out.p = put_copy(p, c.start, c.end - c.start)
+            return True
+        if self.declares:
             s = self.field_set(&h)
-        if s is NULL:
-            p = make_room(self.out, len(CALLS) + ROOM)
-            p = put_header(p, c'*', 4 + 2 * h.count)
-            self.out.out.p = put_copy(p, CALLS, len(CALLS))
-            return put_with_large(self.out, chunk.data, h.key, end, first, stop)
+            if s is NULL and self.count < MAX_SETS:
+                return False
+        if s is NULL or s.scripted:
+            out.p = put_copy(put_call(p, &h), h.key, c.end - h.key)
+            return True
         p = put_copy(p, s.head, s.head_size)
         p = put_copy(p, h.key, h.pairs - h.key)
         p = put_copy(p, s.name, s.name_size)
-        self.out.out.p = put_values(&h, s, p)
-        return 0
+        out.p = put_values(&h, s, p)
+        return True
 
-    cdef const FieldSet *field_set(self, HashWrite *h) except? NULL:
-        """Return the field set of an HSET; NULL if HIMPORT can't write these fields."""
+    cdef const FieldSet *field_set(self, HashWrite *h) noexcept nogil:
+        """Return the field set with the fields of an HSET; NULL if there is none."""
         cdef FieldSet *s = &self.sets[self.last]
         cdef uint64_t digest
         cdef int i
-        if self.count == 0 or not has_fields(h, s):
-            digest = digest_of(h)
-            for i in range(self.count):
-                s = &self.sets[i]
-                if s.digest == digest and has_fields(h, s):
-                    break
-            else:
-                if self.count == MAX_SETS:
-                    return NULL
-                i = self.add(h, digest)
-                s = &self.sets[i]
-            self.last = i
-        return NULL if s.scripted else s
+        if self.count and has_fields(h, s):
+            return s
+        digest = digest_of(h)
+        for i in range(self.count):
+            s = &self.sets[i]
+            if s.digest == digest and has_fields(h, s):
+                self.last = i
+                return s
+        return NULL
 
-    cdef int add(self, const HashWrite *h, uint64_t digest) except -1:
-        """Add a field set with the fields of an HSET, and return its index."""
+    cdef int add(self, HashWrite *h) except -1:
+        """Add a field set with the fields of an HSET."""
         cdef FieldSet *s = &self.sets[self.count]
+        cdef uint64_t digest = digest_of(h)
         cdef list names = field_names(h)
         cdef list bulks = [bulk_string(each) for each in names]
         cdef bytes joined = b"".join(bulks)
@@ -524,4 +582,4 @@ cdef class Replacer:
             )
         self.kept.append((joined, sizes, head, name))
         self.count += 1
-        return self.count - 1
+        return 0

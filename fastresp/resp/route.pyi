@@ -3,7 +3,7 @@ from collections.abc import Callable, Sequence
 from ..outcome.errors import EncodeError
 from .buffer import Chunk
 from .commands import FOR_ALL as FOR_ALL
-from .merge import Merger, Replacer
+from .merge import Converter
 from .slots import Rules
 
 class LaneBuffer:
@@ -15,7 +15,7 @@ class Router:
         lanes: int,
         max_bytes: int,
         full_bytes: int,
-        merger: Callable[[], Merger | Replacer] | None = ...,
+        merger: Callable[[], Converter] | None = ...,
         *,
         of_slots: Sequence[int] | None = ...,
         keyless: int = ...,

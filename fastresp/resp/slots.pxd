@@ -70,7 +70,7 @@ cdef inline const char *next_argument(Walk *walk, long long *size) noexcept nogi
 
 cdef inline const char *end_of(
     Chunk chunk, Py_ssize_t index, const Reference **large, Py_ssize_t *extra
-) noexcept:
+) noexcept nogil:
     """Return the end of a command in the chunk's own memory.
 
     Args:

@@ -2,7 +2,7 @@ from array import array
 from typing import Self
 
 from .buffer import Chunk
-from .merge import Merger, Replacer
+from .merge import Converter
 from .slots import Rules
 
 class BatchedChunk(Chunk):
@@ -50,7 +50,7 @@ class Gatherer:
         rows: array[int],
         *,
         rules: Rules | None = ...,
-        merger: Merger | Replacer | None = ...,
+        merger: Converter | None = ...,
         start_row: int = ...,
     ) -> Self: ...
     @property

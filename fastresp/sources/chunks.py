@@ -22,7 +22,7 @@ from ..outcome.errors import TransportError
 from ..outcome.messages import Hint, Message
 from ..resp.buffer import Chunk
 from ..resp.commands import commands_with
-from ..resp.merge import Merger, Replacer
+from ..resp.merge import Converter, Merger, Replacer
 from ..resp.route import Router
 from ..resp.slots import Rules
 from ..resp.transactions import Batcher, Gatherer
@@ -56,8 +56,8 @@ GATHERED_S = 1.0
 # With a rate limit, a merged command has at most the commands that the limit allows in this many
 # seconds, because a merged command is sent as a whole.
 LIMITED_S = 0.01
-# Returns a Merger or Replacer for the commands of a lane.
-Make: TypeAlias = Callable[[], Merger | Replacer]
+# Returns a Merger or a Replacer for the commands of a lane.
+Make: TypeAlias = Callable[[], Converter]
 # Commands with several keys, used only after asking the server: it may lack MSETEX, and the user
 # may lack permission.
 OVER_ANY_KEYS = commands_with("many")
@@ -97,7 +97,7 @@ class Chunks:
             or isinstance(data, RespFile | Entries)
         )
         self._source: Any = None
-        self._merger: Merger | Replacer | None = None
+        self._merger: Converter | None = None
         self._router: Router | None = None
         self._serializer: Serializer | None = None
         self._splitter: LaneSplitter | None = None
