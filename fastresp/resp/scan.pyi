@@ -11,6 +11,7 @@ class ReplyScanner(Incoming):
     @property
     def errors(self) -> list[tuple[int, bytes, int]]: ...
     asked: int
+    declared: set[int]
     @property
     def answer(self) -> tuple[int, int] | None: ...
     @property

@@ -14,6 +14,7 @@ from .grammar cimport (
 # A number may have any size; only this many bytes are kept.
 cdef enum:
     NUMBER_BYTES = 18
+    SHOWN_BYTES = 100   # maximum length of an unexpected line in a message
 
 
 cdef struct Frame:
@@ -39,11 +40,13 @@ cdef class ReplyScanner(Incoming):
         offset: the number of bytes parsed so far.
         asked: the index of a reply whose first number is kept; -1 to keep no number.
         answer: the reply's index and the number; None before the number arrives.
+        declared: the indexes of replies that must be ``+OK``; any other reply is in ``errors``.
     """
 
     cdef readonly Py_ssize_t replies
     cdef public Py_ssize_t asked
     cdef readonly object answer
+    cdef public set declared
     cdef readonly list errors
     cdef long long missing      # number of missing bytes of the payload and its CRLF
     cdef bytearray head         # the beginning of a payload that is an error or a verbatim string
@@ -58,6 +61,7 @@ cdef class ReplyScanner(Incoming):
         self.errors = []
         self.head = bytearray()
         self.asked = -1
+        self.declared = set()
 
     def __dealloc__(self):
         free(self.frames)
@@ -89,8 +93,8 @@ cdef class ReplyScanner(Incoming):
         cdef long long n
         cdef uint32_t ok
         cdef Form form
-        # Only read_line() looks for a requested number.
-        cdef bint asked = self.asked >= self.replies
+        # Only read_line() looks for a requested number, and checks that a reply is OK.
+        cdef bint asked = self.asked >= self.replies or len(self.declared) > 0
         memcpy(&ok, b"+OK\r", 4)
         while p < end:
             if self.missing:
@@ -112,14 +116,14 @@ cdef class ReplyScanner(Incoming):
                     p = after
                     continue
             form = form_of(p[0])
-            if form >= PAYLOAD:
+            if form >= PAYLOAD and not asked:
                 after = length_end(p + 1, end, &n)
                 if after is not NULL:
                     self.begin_line(p)
                     self.read_length(n)
                     p = after
                     continue
-            elif p[0] == c'+':
+            elif p[0] == c'+' and not asked:
                 after = whole_line_end(p, end)
                 if after is not NULL:
                     self.complete()
@@ -138,6 +142,8 @@ cdef class ReplyScanner(Incoming):
             return p
         if self.kind == c'-':
             self.take_error(self.text[:self.text_end - self.text])
+        elif self.depth == 0 and self.replies in self.declared:
+            self.check_ok(self.text[:self.text_end - self.text])
         if form_of(self.kind) == TEXT:
             self.complete()
         elif form_of(self.kind) == VALUE:
@@ -256,6 +262,15 @@ cdef class ReplyScanner(Incoming):
         """Keep a number of the requested reply, if it is the reply's first number."""
         if self.answer is None or self.answer[0] != self.replies:
             self.answer = self.replies, int(text[:NUMBER_BYTES])
+        return 0
+
+    cdef int check_ok(self, bytes line) except -1:
+        """Add an error for a reply that is not OK; ``line`` is its first line, without the type."""
+        cdef bytes kind = bytes([self.kind])
+        # Attributes and push messages precede a reply, and bulk errors are reported at their end.
+        if kind not in b"|>!" and kind + line != b"+OK":
+            line = line[:SHOWN_BYTES]
+            self.errors.append((self.replies, b"the reply was " + kind + line + b", not +OK", 0))
         return 0
 
     cdef int refuse(self) except -1:

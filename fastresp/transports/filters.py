@@ -132,17 +132,22 @@ class FieldSetFilter(EndingFilter):
 
     Args:
         field_sets: the HIMPORT PREPARE commands of the load so far.
+        declared: receives the indexes of the replies that must be OK, until they are acknowledged;
+            other replies must be passed to ``filter_error()``.
     """
 
-    def __init__(self, field_sets: Sequence[bytes]) -> None:
+    def __init__(self, field_sets: Sequence[bytes], declared: set[int]) -> None:
         self._field_sets = field_sets
+        self._replies = declared
         self._declared = 0
 
     def adding(self, window: Window, start: Position | None) -> None:
         missing = self._field_sets[self._declared :]
         if missing:
             requests = [Request(each) for each in missing]
-            window.add_own(Declarations(requests, window.last, start))
+            held = Declarations(requests, window.last, start)
+            window.add_own(held)
+            self._replies.update(range(held.first_reply, held.end_reply))
             # If an interruption precedes this, they are declared again, which changes nothing.
             self._declared += len(missing)
 
@@ -164,6 +169,11 @@ class FieldSetFilter(EndingFilter):
         if message.startswith(NO_FIELD_SET):
             return Refused(f"it forgot what HIMPORT PREPARE declared: {text}")
         return None
+
+    def may_acknowledge(self, window: Window, received: int) -> int:
+        if self._replies:
+            self._replies.difference_update([each for each in self._replies if each < received])
+        return super().may_acknowledge(window, received)
 
 
 class Confirmation(NamedTuple):
@@ -363,7 +373,27 @@ class TransactionFilter(EndingFilter):
     it. A transaction run by a script is sent immediately: the script checks the marker.
     """
 
+    # The index of the EXEC whose transaction release() has sent up to the EXEC.
+    _released = -1
+
     def gate(self, window: Window) -> int | None:
+        waiting = self._waiting(window)
+        return waiting if waiting in (None, self._released) else waiting - 1
+
+    def release(self, window: Window) -> bool:
+        """Let the command before a waiting EXEC be sent; return False if it already was.
+
+        This command, which sets the marker, is kept for a silent server: it is only queued there,
+        but its bytes may make the server send the reply for which EXEC waits; see NudgeFilter.
+        """
+        waiting = self._waiting(window)
+        if waiting is None or waiting == self._released:
+            return False
+        self._released = waiting
+        return True
+
+    def _waiting(self, window: Window) -> int | None:
+        """Return the index of the first EXEC that waits for its predecessor; None if none does."""
         unanswered = False  # whether an earlier EXEC has no reply yet
         for held in window.held:
             chunk = held.chunk

@@ -98,9 +98,12 @@ class Lane(Connection):
         ledger, confirmation = load.ledger, confirmation_of(options.durable)
         self._durability = confirmation and Durability(confirmation)
         self.retry = None if ledger is None else RetryFilter(ledger, number, server.redirect)
+        self._scanner = ReplyScanner()
+        declared = self._scanner.declared
+        self._transactions = TransactionFilter() if load.batched else None
         filters: list[Filter | None] = [
-            None if load.field_sets is None else FieldSetFilter(load.field_sets),
-            TransactionFilter() if load.batched else None,
+            None if load.field_sets is None else FieldSetFilter(load.field_sets, declared),
+            self._transactions,
             self._durability,
             self.retry,
             None if load.resending is None else ScriptFilter(load.resending),
@@ -116,7 +119,6 @@ class Lane(Connection):
         )
         super().__init__(server, timeout=options.timeout, rate=options.rate, window=window)
         self._load = load
-        self._scanner = ReplyScanner()
         self.counts = ErrorCounts()
         self._skips = options.skips_existing
         self._nudges: NudgeFilter | None = None  # added at the first PING, to cost nothing before
@@ -180,19 +182,18 @@ class Lane(Connection):
     def nudge(self, silence: float) -> None:
         """Send a PING, if needed, after ``silence`` seconds without traffic; see NudgeFilter.
 
-        Nothing is sent inside a command or transaction, if the socket is full, or while the server
-        runs WAIT or WAITAOF. The PING does not restart the timeout.
+        In a transaction whose EXEC waits for a reply, the command before EXEC is sent instead. No
+        PING is sent inside a command or transaction, if the socket is full, or while the server
+        runs WAIT or WAITAOF. Neither restarts the timeout.
         """
         window, stream, received = self.window, self.stream, self._scanner.replies
-        if not self._load.nudges or stream is None or stream.full:
+        if stream is None or stream.full or stream.lost is not None or not stream.sure:
             return
-        if (
-            stream.lost is not None
-            or not stream.sure
-            or window.sending is not None
-            or window.pending
-            or received >= window.sent
-        ):
+        if received >= window.sent:
+            return
+        if self._transactions is not None and self._transactions.release(window):
+            self._send(stream)
+        if not self._load.nudges or window.sending is not None or window.pending:
             return
         if self._durability is not None and self._durability.awaited == received:
             return

@@ -219,6 +219,37 @@ class TestProtocol:
             load(rows(10), himport.url, retry="idempotent")
         assert himport.client.dbsize() == 0
 
+    @pytest.mark.parametrize(
+        "reply",
+        [b"+QUEUED\r\n", b"+ok\r\n", b":1\r\n", b"$2\r\nOK\r\n", b"$-1\r\n", b"*1\r\n+OK\r\n",
+         b"_\r\n", b"*0\r\n"],
+    )  # fmt: skip
+    def test_prepare_without_ok(self, himport: HimportServer, reply: bytes) -> None:
+        """Such a connection sends no HIMPORT SET; earlier rows were loaded."""
+        names: set[bytes] = set()
+
+        def hook(number: int, command: tuple[bytes, ...]) -> bytes | None:
+            if command[:2] != (b"HIMPORT", b"PREPARE"):
+                return None
+            names.add(command[2])
+            return reply if len(names) > 1 else None
+
+        himport.hook = hook
+        line = reply.partition(b"\r\n")[0].decode()
+        wanted = f"refused HIMPORT PREPARE: the reply was {line}, not +OK (use mode='serialize'"
+        with (
+            pytest.raises(fastresp.TransportError) as caught,
+            fastresp.loader(TEMPLATE, himport.url, mode=REPLACE, retry="idempotent") as loader,
+        ):
+            for fields in ("ab", "ac"):
+                for n in range(10):
+                    loader.write({"id": f"{fields}{n}", **dict.fromkeys(fields, n)})
+                loader.flush()
+        assert wanted in str(caught.value)
+        assert len(hashes(himport.client)) == 10
+        sets = [command[2] for _, command in himport.commands if command[1] == b"SET"]
+        assert [key for key in sets if key.startswith(b"h:")] == [b"h:ab%d" % n for n in range(10)]
+
     def test_busy_server_is_retried(self, himport: HimportServer) -> None:
         refused = []
 
@@ -289,7 +320,7 @@ class TestProtocol:
         assert himport.client.ttl("h:49") > 0
 
     def test_asking_directly_precedes_its_command(self) -> None:
-        window = Window(filters=[FieldSetFilter([b"*1\r\n$1\r\nP\r\n"])])
+        window = Window(filters=[FieldSetFilter([b"*1\r\n$1\r\nP\r\n"], set())])
         command = PendingCommand(0, 0, b"*1\r\n$1\r\nH\r\n")
         unit = ResendUnit(0, [Request(command.command, [command])], node=("x", 1))
         window.prepare(Position())

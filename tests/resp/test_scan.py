@@ -394,3 +394,25 @@ def test_real_push_messages(raw: socket.socket, client: redis.Redis) -> None:
     assert scanner.replies == len(commands) + 1
     assert [index for index, _, _ in scanner.errors] == list(range(8, len(commands), 7))
     assert {(text.split()[0], nested) for _, text, nested in scanner.errors} == {(b"WRONGTYPE", 3)}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
+def test_replies_that_must_be_ok(size: int) -> None:
+    """Other replies are errors, however the bytes arrive; replies before and after are not."""
+    scanner = ReplyScanner()
+    scanner.declared = {1, 2, 3, 4, 5, 6, 7, 8}
+    data = (
+        b":3\r\n+OK\r\n+QUEUED\r\n*1\r\n+NO\r\n-ERR x\r\n$2\r\nOK\r\n!5\r\nERR y\r\n"
+        b">1\r\n+push\r\n|1\r\n+a\r\n:1\r\n+OK\r\n+" + b"x" * 200 + b"\r\n+NO\r\n:1\r\n"
+    )
+    for at in range(0, len(data), size):
+        scanner.feed(data[at : at + size])
+    assert scanner.replies == 11
+    assert scanner.errors == [
+        (2, b"the reply was +QUEUED, not +OK", 0),
+        (3, b"the reply was *1, not +OK", 0),
+        (4, b"ERR x", 0),
+        (5, b"the reply was $2, not +OK", 0),
+        (6, b"ERR y", 0),
+        (8, b"the reply was +" + b"x" * 100 + b", not +OK", 0),
+    ]

@@ -32,8 +32,8 @@ EARLY_S = 0.02
 # Seconds for the start of yodb.
 START_S = 20
 
-# Called with (connection number, arguments) before a command runs. Returns an error reply to send
-# instead; raises ConnectionError to close the connection.
+# Called with (connection number, arguments) before a command runs. Returns an error, or a whole
+# reply that ends with CRLF, to send instead; raises ConnectionError to close the connection.
 Hook = Callable[[int, tuple[bytes, ...]], bytes | None]
 
 
@@ -131,7 +131,7 @@ class HimportServer:
             self.commands.append((number, command))
         error = self.hook(number, command)
         if error is not None:
-            return b"-" + error + b"\r\n"
+            return error if error.endswith(b"\r\n") else b"-" + error + b"\r\n"
         if name == b"INFO":
             return b"$%d\r\n%b\r\n" % (len(INFO), INFO)
         if [word.upper() for word in command] == [b"COMMAND", b"INFO", b"HIMPORT"]:

@@ -215,6 +215,35 @@ def test_checkpoint(server: LocalServer, client: redis.Redis, template: str) -> 
     assert client.llen("list") == len(ROWS) if "RPUSH" in template else True
 
 
+def test_exec_waits_for_a_reply_that_is_held_back(server: LocalServer, client: redis.Redis) -> None:
+    """The rest of the next transaction, up to EXEC, makes the server reply."""
+    loading: set[Connection] = set()
+    order: list[bytes] = []
+
+    def hold_back(connection: Connection, command: list[bytes], honest: bytes) -> bytes:
+        connection.wait_for_more()
+        return honest
+
+    def is_honest(connection: Connection, command: list[bytes]) -> bool:
+        if connection not in loading and is_before_the_load(connection, command):
+            return True
+        loading.add(connection)
+        order.append(command[0])
+        return command[0] != b"EXEC"
+
+    began = time.monotonic()
+    with Misbehaving(hold_back, server.url, honest=is_honest) as stubborn:
+        kept = fastresp.Checkpoint("jobs", source_id="rows", clear=True)
+        report = insert_sync(
+            ROWS[:1_700], "RPUSH list {1}", server=stubborn.url, timeout=20, checkpoint=kept
+        )
+    assert time.monotonic() - began < 15  # without the nudge, 20
+    assert (report.replies, report.in_doubt, client.llen("list")) == (1_700, 0, 1_700)
+    at = [number for number, name in enumerate(order) if name == b"EXEC"]
+    assert len(at) > 1
+    assert {order[number - 1] for number in at} == {b"SET"}  # PING would be in the reply to EXEC
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_random_pauses(start_server: Callable[..., LocalServer], seed: int) -> None:
