@@ -48,6 +48,7 @@ from ..transports.driver import (
 from ..transports.error_policy import ErrorPolicy
 from ..transports.sending import ResumePoint
 from .commands import check_connection_state, check_several_connections, command_names
+from .paused_settings import SETTINGS_OF_WARNINGS
 
 __all__ = ["Choose", "Feature", "Load"]
 
@@ -278,6 +279,7 @@ class Load:
             snapshot=options.durable == SNAPSHOT,
             import_source=options.import_source,
             indexes=template is not None,
+            settings=SETTINGS_OF_WARNINGS,
         )
         if options.replaces:
             needs = replace(needs, optional_commands=commands_that_replace, himport=True)

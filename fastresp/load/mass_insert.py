@@ -39,7 +39,7 @@ from .checkpoint.feature import CheckpointFeature
 from .load import Choose, Feature, Load
 from .progress import ShownProgress
 from .search_indexes import SearchIndexes
-from .server_warnings import FaultWarnings
+from .server_warnings import ServerWarnings
 
 __all__ = ["features", "loading", "mass_insert"]
 
@@ -271,7 +271,7 @@ def features(chunks: Chunks) -> list[Feature]:
 
         found.append(Mirroring(chunks))
     # The checkpoint is last: it is registered only if all other features accept the connections.
-    found += [FaultWarnings(), SearchIndexes(chunks.template, options)]
+    found += [ServerWarnings(), SearchIndexes(chunks.template, options)]
     return [*found, CheckpointFeature(chunks)]
 
 

@@ -11,7 +11,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-__all__ = ["SETTINGS", "Setting", "before_pause", "is_paused", "restoring_commands"]
+from ..server.known_faults import SETTINGS_OF_FAULTS
+
+__all__ = [
+    "SETTINGS", "SETTINGS_OF_WARNINGS", "Setting", "before_pause", "is_paused",
+    "restoring_commands",
+]  # fmt: skip
 
 # Added to the seconds of each rule of ``save``: no server runs that long without a restart.
 ADDED_S = 100_000_000_000
@@ -53,6 +58,9 @@ SETTINGS = (
         lambda value: str(int(value) % ADDED_BYTES),
     ),
 )
+
+# The settings that a load reads before it begins, since it warns of their values.
+SETTINGS_OF_WARNINGS = (*SETTINGS_OF_FAULTS, *(setting.name for setting in SETTINGS))
 
 
 def is_paused(setting: Setting, value: str) -> bool:

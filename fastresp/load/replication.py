@@ -25,6 +25,7 @@ from ..server.settings import Server, ServerLike, as_server
 from ..transports.base import RoutedChunks, Transport, add_report
 from ..transports.driver import Blocking, Steps, nothing
 from ..transports.socket import connecting
+from .paused_settings import SETTINGS_OF_WARNINGS
 from .rdb_file import MAX_KEY_BYTES, RDB_VERSIONS, KeyLog, add_records, header, select
 from .replica import Keyspace, Replica
 from .replica_link import ReplicaLink
@@ -35,7 +36,9 @@ __all__ = ["Replication", "check_target"]
 ASKED_S = 0.5
 # Several rows may create one key, so a server is told to expect at most this many keys (128 MiB).
 MAX_EXPECTED = 1 << 24
-REQUIREMENTS = Requirements(nodes=True, encoding_limits=True, indexes=True)
+REQUIREMENTS = Requirements(
+    nodes=True, encoding_limits=True, indexes=True, settings=SETTINGS_OF_WARNINGS
+)
 
 
 def check_target(server: ServerLike, timeout: float | None) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..outcome.messages import Hint, Message
 from ..outcome.report import counted, size_text
-from ..server.known_faults import faults_of
+from ..server.known_faults import ServerState, faults_of
 from ..server.options import FSYNC, Rate, Serialize
 from ..sources.source import Entries
 from ..transports.driver import Steps
@@ -24,12 +24,13 @@ from .load import Feature, Load
 from .paused_settings import before_pause, restoring_commands
 
 __all__ = [
-    "SETTINGS", "Expected", "FaultWarnings", "Forecast", "Place", "fork_warnings", "forecast_of",
+    "SETTINGS", "Expected", "Forecast", "Place", "ServerWarnings", "fork_warnings", "forecast_of",
     "length_text", "save_rules", "uses_of", "warnings_of",
 ]  # fmt: skip
 
-# Maximum number of nodes of a cluster whose forks are described.
+# Maximum number of nodes of a cluster whose forks are described, and maximum number to name.
 NODES_SHOWN = 3
+NODES_NAMED = 10
 # The settings that decide when a server forks.
 SETTINGS = ("save", "auto-aof-rewrite-percentage", "auto-aof-rewrite-min-size")
 # Time of a load in the server, per command and per byte, if no rate limit applies. Measured with
@@ -275,14 +276,9 @@ def warnings_of(
         uses: the commands of the load; see ``uses_of()``.
         pause_saves: whether the load pauses saves and rewrites of the append-only file.
     """
-    faulty: dict[Message, list[str]] = {}
-    for place in places:
-        for found in faults_of(place.info, place.config):
-            if found.affects(uses):
-                faulty.setdefault(found.message(), []).append(place.name)
-    texts = [
-        text if len(names) == len(places) else Message(f"{', '.join(names)}: ", text)
-        for text, names in faulty.items()
+    states = [
+        ServerState(place.name, faults_of(place.info, place.config), place.config)
+        for place in places
     ]
     of_saves = [
         Message(f"{place.name}: " if place.name else "", text)
@@ -293,23 +289,58 @@ def warnings_of(
             place.load,
         )
     ]
-    of_saves += [
-        Message(f"{place.name}: " if place.name else "", *_paused(before))
-        for place in places
-        if not pause_saves and (before := before_pause(place.config))
+    if not pause_saves:
+        of_saves += pause_warnings(states)
+    return fault_warnings(states, uses) + _shortened(of_saves, len(places))
+
+
+def _shortened(texts: list[Message], nodes: int) -> list[Message]:
+    """Return the warnings about a number of nodes; if there are many, only the first."""
+    more = len(texts) - NODES_SHOWN
+    if nodes <= NODES_SHOWN or more <= 0:
+        return texts
+    return [*texts[:NODES_SHOWN], Message(f"{counted(more, 'more warning')} about nodes")]
+
+
+def fault_warnings(
+    states: Sequence[ServerState], uses: Collection[str], *, limits: bool = True
+) -> list[Message]:
+    """Return a warning for each fault, which names its nodes unless all of them have the fault.
+
+    Args:
+        states: the server, or the nodes of the cluster.
+        uses: the commands of the load; see ``uses_of()``.
+        limits: whether the transport limits the bytes in flight.
+    """
+    faulty: dict[Message, list[str]] = {}
+    for state in states:
+        for found in state.faults:
+            if found.affects(uses):
+                faulty.setdefault(found.message(limits=limits), []).append(state.node)
+    return [
+        text if len(names) == len(states) else Message(f"{_names(names)}: ", text)
+        for text, names in faulty.items()
     ]
-    if len(places) > NODES_SHOWN < len(of_saves):
-        more = len(of_saves) - NODES_SHOWN
-        of_saves[NODES_SHOWN:] = [Message(f"{counted(more, 'more warning')} about nodes")]
-    return texts + of_saves
 
 
-def _paused(before: Mapping[str, str]) -> tuple[str | Hint, ...]:
-    """Describe settings that a load has paused, which is still running or was killed."""
-    return (
-        "the saves of the server are paused by a load with ", Hint("pause_saves", True),
-        f"; if no such load is running, one was killed: run {restoring_commands(before)}",
-    )  # fmt: skip
+def _names(nodes: Sequence[str]) -> str:
+    more = len(nodes) - NODES_NAMED
+    others = f" and {counted(more, 'more node')}" if more > 0 else ""
+    return ", ".join(nodes[:NODES_NAMED]) + others
+
+
+def pause_warnings(states: Iterable[ServerState]) -> list[Message]:
+    """Return a warning for each server whose saves are paused by a load, running or killed."""
+    return [
+        Message(
+            f"{state.node}: " if state.node else "",
+            "the saves of the server are paused by a load with ", Hint("pause_saves", True),
+            f"; if no such load is running, one was killed: run {restoring_commands(before)}, or "
+            "load with ", Hint("pause_saves", True), ", which restores them",
+        )
+        for state in states
+        if (before := before_pause(state.config))
+    ]  # fmt: skip
 
 
 def uses_of(names: Collection[str], mode: object, durable: str | int) -> set[str]:
@@ -318,16 +349,13 @@ def uses_of(names: Collection[str], mode: object, durable: str | int) -> set[str
     return uses | ({"WAITAOF"} if durable == FSYNC else set())
 
 
-class FaultWarnings(Feature):
-    """Adds a warning to the report for each known fault of the server that affects the load.
-
-    In a cluster, only the first node is asked: usually, all nodes have the same version.
-    """
+class ServerWarnings(Feature):
+    """Adds warnings to the report: known faults that affect the load, and saves that are paused."""
 
     def connected(self, load: Load) -> Steps[None]:
         yield from ()
         transport, chunks = load.transport, load.chunks
-        if transport is None or transport.answers is None or not transport.answers.faults:
+        if transport is None or transport.answers is None:
             return
         template = chunks.template  # without one, the commands are known only when they are sent
         names = () if template is None else command_names(chunks.data, template) or ()
@@ -336,8 +364,8 @@ class FaultWarnings(Feature):
             uses.add("DUMP")
         if load.start is not None and load.start.batched:
             uses.add("MULTI")
-        transport.live_report.warnings += [
-            found.message(limits=transport.lanes is not None)
-            for found in transport.answers.faults
-            if found.affects(uses)
-        ]
+        states = transport.answers.states
+        warnings = fault_warnings(states, uses, limits=transport.lanes is not None)
+        if not load.options.pause_saves:  # this load restores them, and says so
+            warnings += _shortened(pause_warnings(states), len(states))
+        transport.live_report.warnings += warnings

@@ -187,7 +187,8 @@ class Report(Displayed):
         saves_restored: number of these servers whose settings were restored at the end.
         saves_notes: sentences about paused saves: settings that an earlier load left paused, that
             another load still pauses, that were changed meanwhile, or that could not be restored.
-        warnings: known faults of the server that affect this load, and what to do about them.
+        warnings: known faults of the servers that affect this load, and saves that a load has left
+            paused; with what to do about them.
         plan: of ``copy(dry_run=True)``, the CopyPlan; otherwise None.
         verification: of ``copy(verify=True)``, the CopyVerifyReport; otherwise None.
         bytes_sent: number of bytes of RESP sent.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,13 +14,13 @@ import redis
 from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..resp.grammar import BULK_BYTES
 from .cluster import Remap, Topology, positions_of, topology_of
-from .known_faults import FoundFault, faults_of, settings_needed
+from .known_faults import ServerState, faults_of
 from .preflight import Rejection, Requirements, call, check_alive, expect, preflight
 from .reply_parser import fields_of, parse_info, texts_of
 
 __all__ = [
     "Answers", "ClosedAt", "ask", "ask_topology", "is_clustered", "log_unknown", "primary_down",
-    "replica_advice",
+    "read_config", "replica_advice", "request_config",
 ]  # fmt: skip
 
 # The minimum proto-max-bulk-len of a server. Source: config.c.
@@ -65,8 +65,8 @@ class Answers:
     evicts: bool = False
     # The ID of the server's process; empty if unknown.
     run_id: str = ""
-    # The known faults of the server and its modules.
-    faults: tuple[FoundFault, ...] = ()
+    # The server, or the primaries of the cluster; empty if not requested.
+    states: tuple[ServerState, ...] = ()
     # Commands that were not sent, or that the server does not know, as is usual for proxies.
     unknown: frozenset[str] = frozenset()
 
@@ -118,27 +118,23 @@ def ask(
     info = info or {}
     get_optional = requirements.optional_commands
     optional = get_optional(cluster) if get_optional else []
-    texts: dict[str, str] = {}
+    nodes = cluster and requirements.nodes
     patterns: list[str] = []
-    if "CONFIG" not in without:  # servers before 7.0 accept only one setting
+    if "CONFIG" not in without:
         patterns = ["*max-*" if requirements.encoding_limits else BULK_LIMIT]
-        patterns += settings_needed(info)
+        patterns += [] if nodes else requirements.settings
     queues = bool(requirements.commands or optional) and "MULTI" not in without
     with _closing_at("CONFIG"):
-        for pattern in patterns:
-            connection.send_command("CONFIG", "GET", pattern)
+        request_config(connection, patterns)
         if queues:
             connection.send_command("MULTI")  # before reading CONFIG's reply, to save a round trip
-        for _ in patterns:
-            with suppress(redis.ResponseError):
-                texts |= texts_of_settings(connection.read_response())
-    settings = _integers(texts)
+        config = read_config(connection, patterns)
+    settings = _integers(config)
     rejection, refused = None, frozenset(each[0].decode() for each in optional)
     if queues:
         with _closing_at("MULTI"), suppress(redis.ResponseError):
             connection.read_response()
             rejection, refused = preflight(connection, requirements.commands, optional)
-    nodes = cluster and requirements.nodes
     _check_state(info, address, reading=requirements.reading or nodes)
     if rejection is not None:
         raise _rejected(rejection, address)
@@ -158,9 +154,10 @@ def ask(
     if requirements.indexes and searches:
         with suppress(redis.ResponseError):  # no permission
             names = texts_of("FT._LIST", call(connection, "FT._LIST"))
-    faults = faults_of(info, texts)
-    if names == [] and topology is None:  # another node of a cluster may have indexes
+    faults = faults_of(info, config)
+    if names == []:
         faults = tuple(each for each in faults if each.fault.module != SEARCH)
+    asked = bool(requirements.settings) and not nodes
     return Answers(
         version=info.get("valkey_version") or info.get("redis_version"),
         cluster=cluster,
@@ -179,7 +176,7 @@ def ask(
         evicts=info.get("maxmemory", "0") != "0"
         and info.get("maxmemory_policy", "noeviction") != "noeviction",
         run_id=info.get("run_id", ""),
-        faults=faults,
+        states=(ServerState("", faults, config),) if asked else (),
         unknown=frozenset(unknown),
     )
 
@@ -299,6 +296,21 @@ def _rejected(rejection: Rejection, address: str) -> FastrespError:
     error = CommandError(rejection.message)
     error.add_note(f"fastresp: the server refuses {rejection.name}; no command was sent")
     return error
+
+
+def request_config(connection: Any, settings: Iterable[str]) -> None:
+    """Send a CONFIG GET for each setting: servers before 7.0 accept only one setting."""
+    for name in settings:
+        connection.send_command("CONFIG", "GET", name)
+
+
+def read_config(connection: Any, settings: Iterable[str]) -> dict[str, str]:
+    """Read the replies to ``request_config()``; return the settings that the server returned."""
+    found: dict[str, str] = {}
+    for _ in settings:
+        with suppress(redis.ResponseError):
+            found |= texts_of_settings(connection.read_response())
+    return found
 
 
 def texts_of_settings(reply: Any) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import redis
 
 from ..outcome.errors import TransportError
-from .answers import ask_topology, is_clustered
+from .answers import ask_topology, is_clustered, read_config, request_config
 from .cluster import MAX_NODES, Topology
+from .known_faults import ServerState, faults_of
 from .reply_parser import parse_info
 
 if TYPE_CHECKING:
@@ -222,15 +223,29 @@ class Processes:
         self._sends_info = sends_info
         self._known: dict[tuple[Any, Any], tuple[Process, float]] = {}
 
-    def record(self, opened: Iterable[tuple[Server, Any]]) -> None:
-        """Send INFO over redis-py connections, read all replies, and remember the processes."""
+    def record(
+        self, opened: Iterable[tuple[Server, Any]], settings: Sequence[str] = ()
+    ) -> list[ServerState]:
+        """Send INFO over redis-py connections, read all replies, and remember the processes.
+
+        Args:
+            opened: the servers and connections.
+            settings: settings to ask for in the same round trip.
+        """
         opened = list(opened) if self._sends_info else []
+        states = []
         for server, connection in opened:
             with server.explained():
                 connection.send_command("INFO")
+                request_config(connection, settings)
         for server, connection in opened:
-            if (process := _answer(server, connection)) is not None:
+            with server.explained():
+                info = _info(connection)
+                config = read_config(connection, settings)
+            states.append(ServerState(str(server), faults_of(info, config), config))
+            if (process := _process_of(info)) is not None:
                 self._known[address_of(server)] = process, time.monotonic()
+        return states
 
     def check(self, server: Server, connection: Any) -> str:
         """Check whether a server may have lost data since its process was recorded.
@@ -290,13 +305,16 @@ def may_lack_data(before: Process, now: Process, seconds: float) -> bool:
     return not (now.keys and (now.aof or took_over))
 
 
-def _answer(server: Server, connection: Any) -> Process | None:
-    """Read the reply to INFO; return None if it does not identify a process."""
-    with server.explained():
-        try:
-            info = parse_info(connection.read_response())
-        except redis.ResponseError:  # no permission
-            return None
+def _info(connection: Any) -> dict[str, str]:
+    """Read the reply to INFO."""
+    try:
+        return parse_info(connection.read_response())
+    except redis.ResponseError:  # no permission
+        return {}
+
+
+def _process_of(info: Mapping[str, str]) -> Process | None:
+    """Return the process that INFO describes; None if it identifies none."""
     run_id, uptime = info.get("run_id"), info.get("uptime_in_seconds", "")
     if not run_id:
         return None

@@ -7,15 +7,15 @@ Enterprise patch their releases themselves, so no row applies to those that INFO
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from ..outcome.messages import Hint, Message
 
 __all__ = [
-    "FAULTS", "PAYLOADS", "SETTINGS_OF_FAULTS", "Fault", "FoundFault", "Product", "Versions",
-    "faults_of", "parsed", "pipeline_limit", "product_of", "settings_needed",
+    "FAULTS", "PAYLOADS", "SETTINGS_OF_FAULTS", "Fault", "FoundFault", "Product", "ServerState",
+    "Versions", "faults_of", "parsed", "pipeline_limit", "product_of",
 ]  # fmt: skip
 
 Product: TypeAlias = Literal["Redis", "Valkey", ""]
@@ -266,6 +266,20 @@ class FoundFault(NamedTuple):
         return Message(text, *(("; ", advice) if advice else ()), f"; see {fault.source}")
 
 
+class ServerState(NamedTuple):
+    """What a load warns about on a server.
+
+    Attributes:
+        node: host and port of a node of a cluster; empty for a single server.
+        faults: the known faults of the server and its modules.
+        config: the settings of ``Requirements.settings`` that the server returned.
+    """
+
+    node: str
+    faults: tuple[FoundFault, ...]
+    config: Mapping[str, str]
+
+
 def parsed(text: str) -> tuple[int, ...]:
     """Return the numbers of a version such as ``9.0.2``; empty for any other text."""
     found = VERSION.match(text)
@@ -312,19 +326,13 @@ def _holds(info: Mapping[str, str], name: str, value: str) -> bool:
     return found not in ("", "0") if value == ABOVE_ZERO else found == value
 
 
-def settings_needed(info: Mapping[str, str]) -> list[str]:
-    """Return the settings that decide whether a server has a fault; usually none."""
-    needed = (found.fault.setting for found in _candidates(info))
-    return list(dict.fromkeys(filter(None, needed)))
-
-
 def faults_of(info: Mapping[str, str], settings: Mapping[str, str]) -> tuple[FoundFault, ...]:
     """Return the faults that a server has.
 
     Args:
         info: the fields of INFO; if empty, no fault is found.
-        settings: the settings of ``settings_needed()`` that the server returned. A fault that
-            depends on a missing setting is returned with that setting as ``unknown``.
+        settings: the settings of SETTINGS_OF_FAULTS that the server returned. A fault that depends
+            on a missing setting is returned with that setting as ``unknown``.
     """
     faults = []
     for found in _candidates(info):
@@ -336,7 +344,7 @@ def faults_of(info: Mapping[str, str], settings: Mapping[str, str]) -> tuple[Fou
     return tuple(faults)
 
 
-def pipeline_limit(faults: Sequence[FoundFault]) -> int | None:
-    """Return the maximum number of bytes in flight that avoids these faults; None for no limit."""
-    limits = (found.fault.pipeline_bytes for found in faults)
+def pipeline_limit(states: Iterable[ServerState]) -> int | None:
+    """Return the maximum bytes in flight that avoids the servers' faults; None for no limit."""
+    limits = (found.fault.pipeline_bytes for state in states for found in state.faults)
     return min((limit for limit in limits if limit is not None), default=None)

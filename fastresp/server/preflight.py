@@ -78,6 +78,8 @@ class Requirements:
         import_source: whether our commands must see expired keys.
         indexes: whether to list the search indexes.
         himport: whether to ask if the server has HIMPORT.
+        settings: settings to read for ``Answers.states``, in a cluster on each primary; if empty,
+            there are no states.
     """
 
     commands: tuple[SampleCommand, ...] = ()
@@ -94,6 +96,7 @@ class Requirements:
     import_source: bool = False
     indexes: bool = False
     himport: bool = False
+    settings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, template: Template | None, **needs: Any) -> Self:

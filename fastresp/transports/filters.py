@@ -381,9 +381,9 @@ class TransactionFilter(EndingFilter):
         return waiting if waiting in (None, self._released) else waiting - 1
 
     def release(self, window: Window) -> bool:
-        """Let the command before a waiting EXEC be sent; return False if it already was.
+        """Let the SET that precedes a waiting EXEC be sent; return False if it already was.
 
-        This command, which sets the marker, is kept for a silent server: it is only queued there,
+        This SET of the marker is kept for a silent server: it is only queued there,
         but its bytes may make the server send the reply for which EXEC waits; see NudgeFilter.
         """
         waiting = self._waiting(window)

@@ -182,7 +182,7 @@ class Lane(Connection):
     def nudge(self, silence: float) -> None:
         """Send a PING, if needed, after ``silence`` seconds without traffic; see NudgeFilter.
 
-        In a transaction whose EXEC waits for a reply, the command before EXEC is sent instead. No
+        In a transaction whose EXEC waits for a reply, the SET of the marker is sent instead. No
         PING is sent inside a command or transaction, if the socket is full, or while the server
         runs WAIT or WAITAOF. Neither restarts the timeout.
         """

@@ -122,7 +122,7 @@ class SocketTransport(Transport):
         if options.checkpoint is not None:
             named = partial(_numbers_of, connections, options.checkpoint.name, self.server)
             self.numbers = yield Blocking(named)
-        limit = pipeline_limit(self.answers.faults)
+        limit = pipeline_limit(self.answers.states)
         self.lanes.attach(connections, servers, self.ledger, limit)
 
     def writing(self, chunk: Chunk) -> Steps[None]:
@@ -226,7 +226,9 @@ def _numbers_of(connections: Iterable[Any], checkpoint: str, server: Server) -> 
 def connecting(
     server: Server, timeout: float | None, count: int = 1, *, again: bool = False
 ) -> Steps[Any]:
-    """Call ``Server.open_all()``; return its result with ``Answers.processes`` filled in.
+    """Call ``Server.open_all()``; return its result with the ``processes`` filled in.
+
+    In a cluster, also fill in the ``states`` of the primaries.
 
     ``again`` is whether a lost connection to a single server will be reopened.
 
@@ -241,8 +243,13 @@ def connecting(
         if answers.topology is not None and server.requirements.slot is None:
             servers = server.nodes_of(answers.topology.nodes, 1)
         processes = Processes(sends_info="INFO" not in answers.unknown)
+        settings = () if "CONFIG" in answers.unknown else server.requirements.settings
         with closed_if_failed(connections):
-            processes.record(zip(servers, connections[::count], strict=False))
+            if answers.topology is None:
+                processes.record(zip(servers, connections, strict=False))
+            else:
+                opened = zip(servers, connections[::count], strict=False)
+                answers = replace(answers, states=tuple(processes.record(opened, settings)))
         return connections, replace(answers, processes=processes)
 
     try:

@@ -288,6 +288,9 @@ class TestForecast:
         assert texts[3] == "6 more warnings about nodes"
         texts = warnings_of([places[0]._replace(load=None), Place("h:1", old, {})], {"RESTORE"})
         assert len(texts) == 1 and texts[0].startswith("h:1: Redis 8.2.3 has a known fault")
+        many = [Place(f"h:{port}", old, {}) for port in range(99)]
+        (text,) = warnings_of([Place("h:0", new, {}), *many[1:]], {"RESTORE"})
+        assert text.startswith("h:1, h:2, ") and "h:10 and 88 more nodes: Redis 8.2.3" in text
         texts = warnings_of([Place("h:0", old, {}), Place("h:1", old, {})], {"RESTORE"})
         assert len(texts) == 1 and texts[0].startswith("Redis 8.2.3")
 
@@ -316,9 +319,18 @@ class TestDryRuns:
         (paused,) = dry_run(ROWS, HSET, target.url).warnings
         assert str(paused) == (
             "the saves of the server are paused by a load with pause_saves=True; if no such load "
-            'is running, one was killed: run CONFIG SET save "3600 1"'
+            'is running, one was killed: run CONFIG SET save "3600 1", or load with '
+            "pause_saves=True, which restores them"
         )
+        assert fastresp.mass_insert(ROWS, HSET, target.url).warnings == [paused]
+        assert fastresp.copy(target.url, target.url + "?db=1").warnings[-1] == paused
+        report = fastresp.mass_insert(ROWS, HSET, target.url, transport="redis-cli")
+        assert report.warnings == [paused]
+        unknown = fastresp.mass_insert(ROWS, HSET, user(target, "-config"))
+        assert unknown.warnings == []
         assert dry_run(ROWS, HSET, target.url, pause_saves=True).warnings == []
+        assert fastresp.mass_insert(ROWS, HSET, target.url, pause_saves=True).warnings == []
+        assert fastresp.mass_insert(ROWS, HSET, target.url).warnings == []
 
     def test_output(self, start_server: Start, tmp_path: Path) -> None:
         target = start_server()

@@ -20,6 +20,7 @@ BESIDE = {
     "load/commands.py",  # the names of the template's commands
     "load/search_indexes.py",  # a feature
     "load/server_warnings.py",  # a feature
+    "load/paused_settings.py",  # asked by this feature
     "load/checkpoint/feature.py",  # a feature
     "load/checkpoint/description.py",  # a feature
     "replies/locating.py",  # errors

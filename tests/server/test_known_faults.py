@@ -12,13 +12,14 @@ from fastresp.server.known_faults import (
     ABOVE_ZERO,
     FAULTS,
     PIPELINE_BYTES,
+    SETTINGS_OF_FAULTS,
     Fault,
+    ServerState,
     Versions,
     faults_of,
     parsed,
     pipeline_limit,
     product_of,
-    settings_needed,
 )
 from fastresp.server.reply_parser import parse_info
 
@@ -102,7 +103,7 @@ def test_conditions(fault: Fault) -> None:
         assert not has(fault, info | {name: "0"})
         assert not has(fault, {key: value for key, value in info.items() if key != name})
     if fault.setting:
-        assert fault.setting in settings_needed(info)
+        assert fault.setting in SETTINGS_OF_FAULTS
         assert all(not has(fault, info, **{fault.setting: value}) for value in fault.harmless)
         assert has(fault, info, **{fault.setting: "everysec" if "sync" in fault.setting else "4"})
         (unknown,) = [found for found in faults_of(info, {}) if found.fault is fault]
@@ -154,7 +155,8 @@ def test_search_module(modules: str, faulty: bool) -> None:
     info = parse_info(f"redis_version:7.2.4\r\nvalkey_version:9.9.9\r\n{modules}\r\n".encode())
     found = faults_of(info, {})
     assert bool(found) == faulty
-    assert pipeline_limit(found) == (PIPELINE_BYTES if faulty else None)
+    states = [ServerState("", (), {}), ServerState("h:1", found, {})]
+    assert pipeline_limit(states) == (PIPELINE_BYTES if faulty else None)
     if faulty:
         assert "fastresp keeps at most 16 kB in flight" in found[0].message()
         text = found[0].message(limits=False)
