@@ -9,8 +9,8 @@ import re
 from typing import NamedTuple
 
 __all__ = [
-    "COMMANDS", "FOR_ALL", "POSITIONS", "REPLACE_SCRIPT", "ZADD_OPTIONS", "Command", "Positions",
-    "commands_with", "properties_of",
+    "COMMANDS", "FOR_ALL", "POSITIONS", "REPLACE_SCRIPT", "REPLACE_SCRIPT_IN_CLUSTER",
+    "ZADD_OPTIONS", "Command", "Positions", "commands_with", "properties_of",
 ]  # fmt: skip
 
 # Each row: an effect, key positions and flags, then the names of commands.
@@ -158,6 +158,29 @@ end
 redis.call('DEL', KEYS[1])
 for i = 1, #ARGV, 4000 do
 redis.call('HSET', KEYS[1], unpack(ARGV, i, math.min(i + 3999, #ARGV)))
+end
+return 1"""
+# The same for clusters. While a key's slot moves to another node, a script can't write the key
+# after it has deleted it. So this script deletes only the other fields and the time to live, which
+# takes the server 1.3 to 2.5 times as long if the hash exists.
+REPLACE_SCRIPT_IN_CLUSTER = b"""\
+local k, added, named, stale = KEYS[1], 0, {}, {}
+for i = 1, #ARGV, 4000 do
+local r = redis.pcall('HSET', k, unpack(ARGV, i, math.min(i + 3999, #ARGV)))
+if type(r) == 'table' then
+return {err = string.gsub(r.err, '^@user_script: ?%d+: %-?', '')}
+end
+added = added + r
+end
+if added < redis.call('HLEN', k) then
+for i = 1, #ARGV, 2 do named[ARGV[i]] = 1 end
+for _, f in ipairs(redis.call('HKEYS', k)) do
+if not named[f] then stale[#stale + 1] = f end
+end
+for i = 1, #stale, 4000 do
+redis.call('HDEL', k, unpack(stale, i, math.min(i + 3999, #stale)))
+end
+redis.call('PERSIST', k)
 end
 return 1"""
 

@@ -3,6 +3,7 @@ from typing import Self
 
 from .buffer import Chunk
 from .commands import REPLACE_SCRIPT as REPLACE_SCRIPT
+from .commands import REPLACE_SCRIPT_IN_CLUSTER as REPLACE_SCRIPT_IN_CLUSTER
 
 class MergedChunk(Chunk):
     @property
@@ -24,4 +25,6 @@ class Merger(Converter):
 def bulk_string(text: bytes) -> bytes: ...
 
 class Replacer(Converter):
-    def __new__(cls, declarations: list[bytes] | None = None) -> Self: ...
+    def __new__(
+        cls, declarations: list[bytes] | None = None, *, in_cluster: bool = ...
+    ) -> Self: ...

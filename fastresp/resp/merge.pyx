@@ -29,7 +29,7 @@ import bisect
 from base64 import urlsafe_b64encode
 from hashlib import blake2b
 
-from .commands import REPLACE_SCRIPT
+from .commands import REPLACE_SCRIPT, REPLACE_SCRIPT_IN_CLUSTER
 
 cdef extern from "Python.h":
     void Py_SET_SIZE(object, Py_ssize_t) noexcept
@@ -45,12 +45,6 @@ cdef enum:
     START_BYTES = (1 << 19) + (1 << 17)
     # Upper bound of the bytes by which a command grows, without the script.
     ROOM = 128
-
-cdef bytes CALL = b"$4\r\nEVAL\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (
-    len(REPLACE_SCRIPT), REPLACE_SCRIPT
-)
-cdef const char *CALL_DATA = CALL
-cdef Py_ssize_t CALL_SIZE = len(CALL)
 
 
 cdef inline void shift(
@@ -418,7 +412,7 @@ cdef class ReplacedChunk(Chunk):
         """Return the original command, so that rejects load into any server."""
         cdef bytes data = Chunk.command(self, at, part)
         cdef list words = words_of(data)
-        if words[:2] == [b"EVAL", REPLACE_SCRIPT]:
+        if words[0] == b"EVAL" and words[1] in (REPLACE_SCRIPT, REPLACE_SCRIPT_IN_CLUSTER):
             words = [b"HSET", *words[3:]]
         elif words[0] == b"HIMPORT":
             pairs = zip(self.fields[words[3]], words[4:], strict=True)
@@ -438,20 +432,19 @@ cdef struct Current:
     Py_ssize_t extra                    # size of the chunk's large arguments before ``stop``
 
 
-cdef inline char *put_call(char *p, const HashWrite *h) noexcept nogil:
-    """Write the beginning of a script's call, which is followed by the arguments of an HSET."""
-    return put_copy(put_header(p, c'*', 4 + 2 * h.count), CALL_DATA, CALL_SIZE)
-
-
 cdef class Replacer(Converter):
     """Makes each HSET replace its hash and the time to live.
 
     Args:
         declarations: receives the HIMPORT PREPARE of each field set, before the first chunk that
             uses it is returned; None for a server without HIMPORT.
+        in_cluster: whether the script may run in a cluster.
     """
 
     cdef Buffer out
+    cdef bytes call                     # the words of a script's call before the key
+    cdef const char *call_data
+    cdef Py_ssize_t call_size
     cdef list declarations
     cdef bint declares                  # whether the server has HIMPORT
     cdef dict fields
@@ -460,7 +453,10 @@ cdef class Replacer(Converter):
     cdef int count
     cdef int last                       # index of the field set used last
 
-    def __cinit__(self, list declarations=None):
+    def __cinit__(self, list declarations=None, *, bint in_cluster=False):
+        cdef bytes script = REPLACE_SCRIPT_IN_CLUSTER if in_cluster else REPLACE_SCRIPT
+        self.call = b"$4\r\nEVAL\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (len(script), script)
+        self.call_data, self.call_size = self.call, len(self.call)
         self.declarations = declarations
         self.declares = declarations is not None
         self.out = Buffer(START_BYTES)
@@ -512,18 +508,23 @@ cdef class Replacer(Converter):
                 no_memory(self.out, c.end - start)
         else:
             if is_hset:
-                self.out.out.p = put_call(make_room(self.out, CALL_SIZE + ROOM), &h)
+                self.out.out.p = self.put_call(make_room(self.out, self.call_size + ROOM), &h)
                 start = h.key
             put_with_large(self.out, chunk.data, start, c.end, c.first, c.stop)
         mark_command(self.out, chunk.rows.data.as_longlongs[c.index])
         return 0
+
+    cdef char *put_call(self, char *p, const HashWrite *h) noexcept nogil:
+        """Write the beginning of a script's call; the arguments of the HSET follow it."""
+        p = put_header(p, c'*', 4 + 2 * h.count)
+        return put_copy(p, self.call_data, self.call_size)
 
     cdef bint put(self, const Current *c) noexcept nogil:
         """Append a command without large arguments; return False if ``put_rare()`` must do it."""
         cdef HashWrite h
         cdef const FieldSet *s = NULL
         cdef Out *out = &self.out.out
-        cdef char *p = reserve(out, out.p, (c.end - c.start) + CALL_SIZE + ROOM)
+        cdef char *p = reserve(out, out.p, (c.end - c.start) + self.call_size + ROOM)
         if p is NULL:
             return False
         if not read_hset(&h, c.start, c.end):
@@ -534,7 +535,7 @@ cdef class Replacer(Converter):
             if s is NULL and self.count < MAX_SETS:
                 return False
         if s is NULL or s.scripted:
-            out.p = put_copy(put_call(p, &h), h.key, c.end - h.key)
+            out.p = put_copy(self.put_call(p, &h), h.key, c.end - h.key)
             return True
         p = put_copy(p, s.head, s.head_size)
         p = put_copy(p, h.key, h.pairs - h.key)

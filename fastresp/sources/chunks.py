@@ -428,14 +428,16 @@ def replacer(field_sets: list[bytes], answers: Answers | None) -> Replacer:
     """
     if answers is None:
         return Replacer()
+    in_cluster = answers.topology is not None
     if answers.himport and "HIMPORT" not in answers.refused:
-        return Replacer(field_sets)
-    lacking = [name for name in ("EVAL", "DEL") if name in answers.refused]
+        return Replacer(field_sets, in_cluster=in_cluster)
+    needed = ["EVAL", *(("HLEN", "HKEYS", "HDEL", "PERSIST") if in_cluster else ("DEL",))]
+    lacking = [name for name in needed if name in answers.refused]
     if lacking:
         words = f"the server can't replace hashes: no HIMPORT, and no {' or '.join(lacking)}; use "
         instead = (Hint("mode", "serialize"), " with ", Hint("exists", "replace"))
         raise TransportError(Message(words, *instead))
-    return Replacer()
+    return Replacer(in_cluster=in_cluster)
 
 
 def serializer(mode: Serialize, connections: int, answers: Answers | None) -> Serializer:

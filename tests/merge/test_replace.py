@@ -340,7 +340,7 @@ class TestAccount:
             ("HSET", "k", "a", 1, "b", "x" * 300), ("SET", "k2", "v"), ("hset", "k", "a", ""),
             ("HSET", "k", "a", 1, "a", 2), ("HSET", "k", "a"), ("HSET", "k", "b", 1, "a", 2),
         ]  # fmt: skip
-        for replacer in (Replacer(declarations), Replacer()):
+        for replacer in (Replacer(declarations), Replacer(), Replacer(in_cluster=True)):
             chunk = CommandSplitter().feed(fastresp.pack_many(commands))
             assert chunk is not None
             wanted = [arguments(chunk.command(at, at)) for at in range(6)]
@@ -405,13 +405,24 @@ class TestOptions:
 
 
 class TestServersWithoutHimport:
-    def test_cluster(self, tmp_path: Path) -> None:
-        with LocalCluster(2) as cluster:
+    def test_cluster(self) -> None:
+        """Its script deletes the other fields and the time to live, not the hash."""
+        with LocalCluster(2) as cluster, redis.RedisCluster.from_url(cluster.url) as client:
+            client.hset("h:7", mapping={f"old{n}": n for n in range(9000)})
+            client.expire("h:7", 1000)
+            client.hset("h:8", "a", "old")
+            client.set("h:9", "a string")
             data = [{"id": n % 500, "a": n, f"x{n // 500}": n} for n in range(1000)]
-            report = load(data, cluster.url)
-            assert (report.replies, report.failed) == (1000, 0)
-            with redis.RedisCluster.from_url(cluster.url) as client:
-                assert client.hgetall("h:7") == {b"a": b"507", b"x1": b"507"}
+            data.append({"id": 10, **{f"x{n}": n for n in range(9000)}})
+            report = load(data, cluster.url, on_error="collect")
+            assert (report.replies, report.errors_by_code) == (1001, {"WRONGTYPE": 2})
+            assert client.hgetall("h:7") == {b"a": b"507", b"x1": b"507"}
+            assert client.ttl("h:7") == -1
+            assert client.hgetall("h:8") == {b"a": b"508", b"x1": b"508"}
+            assert client.hlen("h:10") == 9000
+            # The same field twice: as many new fields as the hash had.
+            load(["h:7"], cluster.url, "HSET {0} y 1 y 2")
+            assert client.hgetall("h:7") == {b"y": b"2"}
 
     def test_checkpoint(self, server: LocalServer, client_of_server: redis.Redis) -> None:
         data = rows(100)
