@@ -297,7 +297,7 @@ def _checked_place(path: str | os.PathLike[str], options: Options, files: list[s
     """Check the path of the receipt, and remove an earlier receipt."""
     place = TargetPath(path, (BEGINNING, COPY_BEGINNING), "receipt")
     check_not_read(place.path, files)
-    for other in (options.rejects, options.metrics):
+    for other in (options.rejects, options.metrics, getattr(options, "differences", None)):
         if isinstance(other, str | os.PathLike) and os.path.realpath(other) == place.path:
             text = f"{os.fspath(other)} is also the file of another option; use another one for "
             raise ValueError(Message(text, Hint("receipt", ...)))

@@ -115,6 +115,18 @@ def test_differences(source: redis.Redis, target: redis.Redis, path: Path) -> No
     assert "secret" not in path.read_text()
 
 
+def test_file_of_another_option(source: redis.Redis, target: redis.Redis, path: Path) -> None:
+    """The receipt would replace an empty differences file, or could not be written."""
+    urls, options = (url_of(source), url_of(target)), {"exists": "replace", "verify": True}
+    for other in ("rejects", "differences"):
+        given: dict[str, Any] = {**options, other: path}
+        with pytest.raises(ValueError, match="is also the file of another option"):
+            fastresp.copy(*urls, receipt=path, **given)
+    outcome = invoke("copy", *urls, "--receipt", "-")
+    assert outcome.exit_code == Exit.USAGE and "--receipt -" in outcome.stderr
+    assert target.dbsize() == 0 and not path.exists()
+
+
 def test_files(target: redis.Redis, tmp_path: Path, path: Path) -> None:
     for number in range(2):
         rows = [{"id": n, "name": "x"} for n in range(number, 40, 2)]
