@@ -24,6 +24,7 @@ from ..encode.fields import Field, Items, Pairs
 from ..encode.template import Command, Template
 from ..outcome.messages import Hint, Message
 from ..outcome.passwords import masked
+from ..outcome.report import counted
 from ..resp.commands import POSITIONS
 from ..server.settings import Server
 from ..server.threads import in_thread
@@ -236,7 +237,8 @@ class VerificationLineage(Lineage):
         elif not found["same"]:
             state, stopped = "failed", str(found["stopped"]) or "no rows were compared"
             if found["differing"]:
-                stopped = f"{found['differing']:,} of {found['values']:,} values differ"
+                compared = counted(found["values"], "value")
+                stopped = f"{counted(found['differing'], 'difference')} in {compared}"
         document = {
             "state": state,
             "error": error and {"type": type(error).__name__},

@@ -126,7 +126,7 @@ def test_verification(
         facets = last["run"]["facets"]
         counts = facets["fastresp_verification"]["verification"]
         assert (counts["same"], counts["values"], counts["differing"]) == (same, 2, int(not same))
-        assert same or facets["errorMessage"]["message"] == "1 of 2 values differ"
+        assert same or facets["errorMessage"]["message"] == "1 difference in 2 values"
         assert "secret" not in json.dumps(last)
 
 
@@ -146,6 +146,18 @@ def test_failed_verification(
     assert last["eventType"] == kind and "secret" not in json.dumps(last)
     assert last["run"]["facets"]["errorMessage"]["message"] == type(error).__name__
     assert "dataQualityAssertions" not in last["inputs"][0]["inputFacets"]
+
+
+def test_more_differences_than_values(
+    server: LocalServer, client: redis.Redis, events: Path
+) -> None:
+    """Keys that the source lacks are differences, but not values of the source."""
+    fastresp.mass_insert(ROWS[:1], HSET, server.url)
+    client.mset({"user:x": 1, "user:y": 2, "user:z": 3})
+    report = fastresp.verify(ROWS[:1], HSET, server.url, mirror="user:*", exact=True, lineage=True)
+    assert (report.differing, report.values) == (3, 1)
+    message = sent(events)[-1]["run"]["facets"]["errorMessage"]["message"]
+    assert message == "3 differences in 1 value"
 
 
 def test_loaded_and_verified(server: LocalServer, events: Path, tmp_path: Path) -> None:
