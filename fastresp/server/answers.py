@@ -65,6 +65,8 @@ class Answers:
     evicts: bool = False
     # The ID of the server's process; empty if unknown.
     run_id: str = ""
+    # Whether ``refused`` is known. If not, because MULTI is refused, it has all optional commands.
+    tested: bool = False
     # The server, or the primaries of the cluster; empty if not requested.
     states: tuple[ServerState, ...] = ()
     # Commands that were not sent, or that the server does not know, as is usual for proxies.
@@ -131,10 +133,15 @@ def ask(
         config = read_config(connection, patterns)
     settings = _integers(config)
     rejection, refused = None, frozenset(each[0].decode() for each in optional)
+    tested = False
     if queues:
         with _closing_at("MULTI"), suppress(redis.ResponseError):
             connection.read_response()
-            rejection, refused = preflight(connection, requirements.commands, optional)
+            merges = not requirements.himport
+            rejection, refused = preflight(
+                connection, requirements.commands, optional, merges=merges
+            )
+            tested = True
     _check_state(info, address, reading=requirements.reading or nodes)
     if rejection is not None:
         raise _rejected(rejection, address)
@@ -176,6 +183,7 @@ def ask(
         evicts=info.get("maxmemory", "0") != "0"
         and info.get("maxmemory_policy", "noeviction") != "noeviction",
         run_id=info.get("run_id", ""),
+        tested=tested,
         states=(ServerState("", faults, config),) if asked else (),
         unknown=frozenset(unknown),
     )

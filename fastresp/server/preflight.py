@@ -198,9 +198,17 @@ def commands_that_replace(cluster: bool) -> list[tuple[bytes, ...]]:
 
 
 def preflight(
-    connection: Any, commands: Sequence[SampleCommand], optional: list[tuple[bytes, ...]]
+    connection: Any,
+    commands: Sequence[SampleCommand],
+    optional: list[tuple[bytes, ...]],
+    *,
+    merges: bool = True,
 ) -> tuple[Rejection | None, frozenset[str]]:
     """Queue commands after MULTI on a redis-py connection, and discard them.
+
+    Args:
+        merges: whether the ``optional`` commands get the keys of several rows. Then they also count
+            as refused if a key is denied: the server would refuse all rows for one denied key.
 
     Returns:
         (rejection, refused): the first command that would be refused in every row, or None; and
@@ -212,7 +220,7 @@ def preflight(
         connection.send_command(*arguments)
     connection.send_command("DISCARD")
     replies = [_reply(connection) for _ in commands]
-    refused = [each[0].decode() for each in optional if _is_refusal(_reply(connection))]
+    refused = [each[0].decode() for each in optional if _is_refusal(_reply(connection), merges)]
     if _reply(connection) is not None:
         # Permission for DISCARD is missing. All later commands would be queued forever.
         connection.disconnect()
@@ -221,13 +229,15 @@ def preflight(
     return next(filter(None, found), None), frozenset(refused)
 
 
-def _is_refusal(error: Exception | None) -> bool:
-    """Return whether an optional command was refused.
+def _is_refusal(error: Exception | None, merges: bool) -> bool:
+    """Return whether an optional command was refused; ``merges`` as for ``preflight()``.
 
     A redirect is not a refusal. Nor is an error about the server's state, such as OOM: servers
     check the command and the permissions first.
     """
     others = redis.exceptions
+    if isinstance(error, others.NoPermissionError) and "to run the" not in str(error):
+        return merges  # the sample key is denied, but others may be allowed
     accepted = (others.AskError, others.OutOfMemoryError, others.ReadOnlyError)
     states = ("NOREPLICAS ", "MISCONF ")
     return error is not None and not (isinstance(error, accepted) or str(error).startswith(states))

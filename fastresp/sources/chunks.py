@@ -429,13 +429,18 @@ def replacer(field_sets: list[bytes], answers: Answers | None) -> Replacer:
     if answers is None:
         return Replacer()
     in_cluster = answers.topology is not None
-    if answers.himport and "HIMPORT" not in answers.refused:
+    refused = answers.refused if answers.tested else {"HIMPORT"}
+    if answers.himport and "HIMPORT" not in refused:
         return Replacer(field_sets, in_cluster=in_cluster)
     needed = ["EVAL", *(("HLEN", "HKEYS", "HDEL", "PERSIST") if in_cluster else ("DEL",))]
-    lacking = [name for name in needed if name in answers.refused]
+    lacking = [name for name in needed if name in refused]
     if lacking:
-        words = f"the server can't replace hashes: no HIMPORT, and no {' or '.join(lacking)}; use "
-        instead = (Hint("mode", "serialize"), " with ", Hint("exists", "replace"))
+        rules = " ".join(f"+{name.lower()}" for name in lacking)
+        words = (
+            f"the server can't replace hashes: no HIMPORT, and no {' or '.join(lacking)}; allow "
+            f"this with ACL SETUSER ... {rules}, or use "
+        )
+        instead = (Hint("mode", "serialize"), " with ", Hint("exists", "replace", grouped=False))
         raise TransportError(Message(words, *instead))
     return Replacer(in_cluster=in_cluster)
 

@@ -164,7 +164,8 @@ class FieldSetFilter(EndingFilter):
                 remedy = remedy_for(message)
                 return Refused(f"it refused HIMPORT PREPARE: {text}{remedy and f' ({remedy})'}")
             words = f"{_where(window)} refused HIMPORT PREPARE: {text} (use "
-            instead = (Hint("mode", "serialize"), " with ", Hint("exists", "replace"), ")")
+            replacing = Hint("exists", "replace", grouped=False)
+            instead = (Hint("mode", "serialize"), " with ", replacing, ")")
             return NotRun(Message(words, *instead))
         if message.startswith(NO_FIELD_SET):
             return Refused(f"it forgot what HIMPORT PREPARE declared: {text}")
