@@ -491,7 +491,7 @@ cdef class Replacer(Converter):
             c.index += 1
             c.start, c.first = c.end, c.stop
             c.end = end_of(chunk, c.index, &c.stop, &c.extra)
-            if c.first != c.stop or not self.put(c):
+            if c.first != c.stop or not self.put(c, self.count == MAX_SETS):
                 return True
             mark_command(self.out, chunk.rows.data.as_longlongs[c.index])
         return False
@@ -504,7 +504,7 @@ cdef class Replacer(Converter):
         if c.first == c.stop:
             if is_hset and self.declares and self.field_set(&h) is NULL and self.count < MAX_SETS:
                 self.add(&h)
-            if not self.put(c):
+            if not self.put(c, True):
                 no_memory(self.out, c.end - start)
         else:
             if is_hset:
@@ -519,8 +519,12 @@ cdef class Replacer(Converter):
         p = put_header(p, c'*', 4 + 2 * h.count)
         return put_copy(p, self.call_data, self.call_size)
 
-    cdef bint put(self, const Current *c) noexcept nogil:
-        """Append a command without large arguments; return False if ``put_rare()`` must do it."""
+    cdef bint put(self, const Current *c, bint scripts) noexcept nogil:
+        """Append a command without large arguments; return False if ``put_rare()`` must do it.
+
+        Args:
+            scripts: whether to write the script for an HSET without a field set.
+        """
         cdef HashWrite h
         cdef const FieldSet *s = NULL
         cdef Out *out = &self.out.out
@@ -532,7 +536,7 @@ cdef class Replacer(Converter):
             return True
         if self.declares:
             s = self.field_set(&h)
-            if s is NULL and self.count < MAX_SETS:
+            if s is NULL and not scripts:
                 return False
         if s is NULL or s.scripted:
             out.p = put_copy(self.put_call(p, &h), h.key, c.end - h.key)
@@ -559,12 +563,14 @@ cdef class Replacer(Converter):
         return NULL
 
     cdef int add(self, HashWrite *h) except -1:
-        """Add a field set with the fields of an HSET."""
+        """Add a field set with the fields of an HSET, unless their names are too long to keep."""
         cdef FieldSet *s = &self.sets[self.count]
         cdef uint64_t digest = digest_of(h)
         cdef list names = field_names(h)
         cdef list bulks = [bulk_string(each) for each in names]
         cdef bytes joined = b"".join(bulks)
+        if len(joined) > MAX_NAMES_BYTES:
+            return 0
         cdef array sizes = array("q", map(len, bulks))
         cdef bytes title = urlsafe_b64encode(blake2b(joined, digest_size=6).digest())
         cdef bytes name = bulk_string(title)
@@ -573,9 +579,7 @@ cdef class Replacer(Converter):
         s.head, s.head_size = head, len(head)
         s.name, s.name_size = name, len(name)
         # HIMPORT PREPARE refuses repeated names.
-        s.scripted = (
-            len(set(names)) < len(names) or len(joined) > MAX_NAMES_BYTES or title in self.fields
-        )
+        s.scripted = len(set(names)) < len(names) or title in self.fields
         if not s.scripted:
             self.fields[title] = tuple(names)
             self.declarations.append(

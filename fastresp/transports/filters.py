@@ -384,8 +384,8 @@ class TransactionFilter(EndingFilter):
     def release(self, window: Window) -> bool:
         """Let the SET that precedes a waiting EXEC be sent; return False if it already was.
 
-        This SET of the marker is kept for a silent server: it is only queued there,
-        but its bytes may make the server send the reply for which EXEC waits; see NudgeFilter.
+        This SET of the marker is kept for a silent server: it is only queued there, but its bytes
+        may make the server send the reply for which EXEC waits; see NudgeFilter.
         """
         waiting = self._waiting(window)
         if waiting is None or waiting == self._released:

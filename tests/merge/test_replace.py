@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -390,6 +391,27 @@ class TestOptions:
         assert grouped({"mode": "merge", "exists": "error"}) == {"mode": Merge()}
         with pytest.raises(ValueError, match="exists is for mode='serialize'"):
             grouped({"mode": "commands", "exists": "replace"})
+
+    @pytest.mark.parametrize("declarations", [None, []])
+    def test_memory(self, declarations: list[bytes] | None) -> None:
+        """Rows with many field names use no field set, and leave nothing in memory."""
+        replacer = Replacer(declarations)
+        tracemalloc.start()
+        try:
+            for row in range(10):
+                pairs = [word for n in range(5_000) for word in (f"field {row} {n}", n)]
+                chunk = CommandSplitter().feed(fastresp.pack_many([("HSET", "k", *pairs)]))
+                assert chunk is not None
+                made = replacer.merge(chunk)
+                assert made.command(0, 0) == fastresp.pack_many([("HSET", "k", *pairs)])
+                del made, chunk, pairs
+            assert tracemalloc.get_traced_memory()[0] < 200_000
+        finally:
+            tracemalloc.stop()
+        chunk = CommandSplitter().feed(fastresp.pack_many([("HSET", "k", "a", 1)]))
+        assert chunk is not None
+        replacer.merge(chunk)
+        assert declarations is None or len(declarations) == 1
 
     def test_command_line(self, client: redis.Redis, tmp_path: Path) -> None:
         """A row without fields replaces nothing, as the verification expects."""
