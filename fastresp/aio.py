@@ -14,7 +14,7 @@ from weakref import ref
 
 from .encode.columns.arrow_out import StringBatch
 from .encode.template import TemplateLike, as_template
-from .lists.buffer import AsyncListBuffer as ListBuffer
+from .lists.async_buffer import ListBuffer
 from .load.copying.copy import CopySource, copying
 from .load.copying.options import CopyOptions, Delete
 from .load.loader import BaseLoader, raised_in_block

@@ -72,6 +72,15 @@ def test_names() -> None:
     assert sorted(TOP) == sorted(name for module in MODULES for name in exported(module))
 
 
+def test_names_in_tracebacks_and_pickles() -> None:
+    """A class or function is called what users import, as in its repr."""
+    for path in TOP:
+        module, _, name = path.rpartition(".")
+        if module in IMPORTED:
+            found = getattr(importlib.import_module(module), name)
+            assert getattr(found, "__qualname__", name) == name, path
+
+
 def described(kind: type) -> set[str]:
     """Return the attributes that the docstring of a class describes."""
     section = inspect.cleandoc(kind.__doc__ or "").partition("\nAttributes:\n")[2]
