@@ -178,6 +178,20 @@ def test_written_meanwhile(
     assert (found.same, found.written_meanwhile) == (True, 1)
 
 
+@pytest.mark.parametrize("name", ["dump", "pexpiretime"])
+def test_refused_command(
+    name: str, source: redis.Redis, target: redis.Redis, shared_target: LocalServer
+) -> None:
+    """The error names the first key that can't be read."""
+    target.execute_command("ACL", "SETUSER", "writer", "on", "nopass", "~*", "+@all", f"-{name}")
+    url = f"unix://writer:x@{shared_target.socket}"
+    with pytest.raises(fastresp.CommandError) as raised:
+        fastresp.copy(source, url, match="string:random", verify=True)
+    error, number = raised.value, int(name == "dump")
+    assert (error.code, error.row, error.row_key) == ("NOPERM", 0, "key 'string:random'")
+    assert str(error).startswith(f"row 0 (key 'string:random'), command {number}: NOPERM ")
+
+
 def test_sample(source: redis.Redis, target: redis.Redis, server: LocalServer) -> None:
     fastresp.mass_insert(range(20_000), "SET a:{0} {0}", server.url)
     found = verified(server.url, target, sample="10%", rename="a:* -> b:*")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from itertools import chain, islice, tee
 from typing import Any
@@ -13,7 +13,7 @@ from ...outcome.errors import CommandError, SourceError, TransportError
 from ...outcome.messages import message_of
 from ...replies.cluster_core import ClusterCore
 from ...replies.iter_replies import iter_replies, replying
-from ...replies.key_pattern import KINDS, expiry_command
+from ...replies.key_pattern import KINDS, expiry_command, shown_key
 from ...replies.reply_core import ReplyCore
 from ...replies.scan import Scan, ScanPart
 from ...server.answers import Answers
@@ -116,14 +116,20 @@ class DumpReader:
                 rest = replies[-1:] if odd else []
                 yield replies[:-1] if odd else replies
 
-    def pairs(self, keys: Iterable[bytes]) -> Generator[tuple[int, bytes | None], None, None]:
-        """Yield the expiry and the payload of each key; without the key, -2 and None."""
+    def pairs(self, keys: Sequence[bytes]) -> Generator[tuple[int, bytes | None], None, None]:
+        """Yield the expiry and the payload of each key; without the key, -2 and None.
+
+        Raises:
+            CommandError: the server refuses a command; the error names the key.
+        """
         with closing(self.lists(iter(keys))) as reading:
             replies = chain.from_iterable(reading)
-            for expiry, payload in zip(replies, replies, strict=True):
-                for reply in (payload, expiry):
+            for row, (key, *found) in enumerate(zip(keys, replies, replies, strict=True)):
+                for index, reply in enumerate(found, 2 * row):
                     if isinstance(reply, CommandError):
-                        raise reply
+                        name = f"key {shown_key(key)}"
+                        raise CommandError(reply.text, index=index, row=row, row_key=name)
+                expiry, payload = found
                 yield expiry, payload
 
 
