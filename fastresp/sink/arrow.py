@@ -24,8 +24,9 @@ __all__ = ["HashPartitions", "in_utc", "join_blocks"]
 def join_blocks(blocks: Iterable[pa.Table], advice: str) -> pa.Table:
     """Return blocks with the same columns as one table.
 
-    A column may differ in type only if it has only nulls or empty lists in one of the blocks. So a
-    block of floats can't turn the integers of another block into floats.
+    A column may differ in type only if it has only nulls or empty lists in one of the blocks, or a
+    narrower type than in the first block. So a block of floats can't turn the integers of another
+    block into floats.
 
     Args:
         blocks: at least one.

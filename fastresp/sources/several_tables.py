@@ -271,7 +271,8 @@ def check_columns(
     """Refuse a table whose columns differ from the columns of the first table.
 
     A column may have another type only if the first table's type represents all its values
-    unchanged, unlike a cast of integers to floats.
+    unchanged, unlike a cast of integers to floats. Whether the items of lists may be null does not
+    matter.
 
     Args:
         noun, number: the word for a table, and the table's number, for messages.
@@ -286,11 +287,21 @@ def check_columns(
 
     for field in wanted:
         other = found.field(field.name).type
-        if one_type(field.type, other) != field.type:
+        if not is_same_type(one_type(field.type, other), field.type):
             raise SourceError(
                 f"column {field.name!r} is {field.type} in the first {noun} and {other} in "
                 f"{noun} {number:,}; cast it to one type, {advice}"
             )
+
+
+def is_same_type(kind: Any, wanted: Any) -> bool:
+    """Return whether two types are equal, even if only one has lists whose items can't be null."""
+    from pyarrow import types
+
+    for is_list in (types.is_list, types.is_large_list):
+        if kind is not None and is_list(kind) and is_list(wanted):
+            return is_same_type(kind.value_type, wanted.value_type)
+    return bool(kind == wanted)
 
 
 def scanned(dataset: Any) -> Any:

@@ -301,6 +301,16 @@ def test_later_tables_may_have_narrower_types() -> None:
         dumped([later.select(["id"]), first.select(["id"])], "SET {id} x")
 
 
+def test_later_tables_may_have_lists_with_nullable_items() -> None:
+    kind = pa.list_(pa.field("element", pa.string(), nullable=False))
+    first = pa.table({"id": ["a"], "names": pa.array([["x"]], kind)})
+    later = [pa.table({"id": ["b"], "names": names}) for names in ([["y", "z"]], [[]])]
+    wanted = pack_many([("RPUSH", "a", "x"), ("RPUSH", "b", "y", "z")])
+    assert dumped([first, *later], "RPUSH {id} {*names}") == wanted
+    with pytest.raises(EncodeError, match=r"row 1 .*cannot send a null"):
+        dumped([first, pa.table({"id": ["b"], "names": [[None]]})], "RPUSH {id} {*names}")
+
+
 def test_tables_with_nested_nulls() -> None:
     """pyarrow's cast of a slice would damage them, even to the same type."""
     kinds = {
