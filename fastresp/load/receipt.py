@@ -223,6 +223,7 @@ class CopyReceipt:
         verified = report.verification
         document = {
             **_beginning(COPY_FORMAT, error, report, self._started, self._clock),
+            **self._omitted(error),
             "source": {"files": self._files, "server": source[0] if source else None},
             "target": target,
             "options": options | {"delete": bool(options["delete"])},
@@ -239,6 +240,17 @@ class CopyReceipt:
         except OSError as failed:
             add_report(failed, report, str(report))
             raise
+
+    def _omitted(self, error: BaseException | None) -> dict[str, Any]:
+        """Return the outcome of a copy that errors ended before its last step; empty if none did.
+
+        A load runs to its end if the server refuses commands, but a copy does not.
+        """
+        options: Any = self._options
+        if not isinstance(error, LoadErrors) or not (options.follow or options.verify):
+            return {}
+        words = "followed to its end" if options.follow else "verified"
+        return {"state": "stopped", "stopped": f"keys or commands failed, so it was not {words}"}
 
 
 def _asked(given: Any, timeout: float | None) -> dict[str, Any]:

@@ -81,6 +81,13 @@ def test_errors(source: redis.Redis, target: redis.Redis, path: Path) -> None:
     found = read(path)
     assert (found["state"], found["errors"]) == ("complete", {"BUSYKEY": 1})
     assert found["counts"]["failed"] == 1
+    target.flushall()
+    target.set("key:1", "exists")
+    with pytest.raises(fastresp.LoadErrors):
+        fastresp.copy(url_of(source), url_of(target), receipt=path, verify=True)
+    found = read(path)
+    assert (found["state"], found["error"], found["verification"]) == ("stopped", None, None)
+    assert found["stopped"] == "keys or commands failed, so it was not verified"
     with pytest.raises(fastresp.TransportError):
         fastresp.copy(url_of(source), "unix:///nowhere/socket", receipt=path)
     found = read(path)
@@ -154,10 +161,13 @@ def test_followed(path: Path) -> None:
         fastresp.copy(
             source.url, target.url, from_replica=True, follow=True, until_lag=0, receipt=path
         )
-    found = read(path)
-    assert (found["state"], found["counts"]["rows"], found["counts"]["lag_bytes"]) == (
-        "complete", 100, 0,
-    )  # fmt: skip
+        found = read(path)
+        assert (found["state"], found["counts"]["rows"], found["counts"]["lag_bytes"]) == (
+            "complete", 100, 0,
+        )  # fmt: skip
+        with pytest.raises(fastresp.LoadErrors):
+            fastresp.copy(source.url, target.url, from_replica=True, follow=True, receipt=path)
+    assert (read(path)["state"], read(path)["counts"]["failed"]) == ("stopped", 100)
 
 
 def test_command_line(source: redis.Redis, target: redis.Redis, path: Path) -> None:

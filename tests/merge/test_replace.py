@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -412,6 +413,32 @@ class TestOptions:
         assert chunk is not None
         replacer.merge(chunk)
         assert declarations is None or len(declarations) == 1
+
+    def test_a_second_thread_is_refused(self) -> None:
+        """It may also come too late to be refused; later calls work."""
+        replacer, refused, made = Replacer([]), [], []
+        commands = [("HSET", f"k{n}", f"f{n % 70}", "x" * 20) for n in range(2_000)]
+
+        def merge() -> None:
+            for _ in range(10):
+                chunk = CommandSplitter().feed(fastresp.pack_many(commands))
+                assert chunk is not None
+                try:
+                    made.append(replacer.merge(chunk))
+                except RuntimeError as error:
+                    refused.append(str(error))
+
+        threads = [threading.Thread(target=merge) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        merge()
+        assert len(made) + len(refused) == 30 and len(made) >= 10
+        assert set(refused) <= {"another thread is using this Replacer"}
+        for chunk in made:
+            for at in (0, 1_999):
+                assert chunk.command(at, at) == fastresp.pack_many([commands[at]])
 
     def test_command_line(self, client: redis.Redis, tmp_path: Path) -> None:
         """A row without fields replaces nothing, as the verification expects."""
