@@ -186,15 +186,14 @@ def commands_over_any_keys(template: Template | None, cluster: bool) -> list[tup
 
 def commands_that_replace(cluster: bool) -> list[tuple[bytes, ...]]:
     """Return the commands that replace hashes, or that scripts run, to find out what is refused."""
-    return [
+    found: list[tuple[bytes, ...]] = [
         (b"HIMPORT", b"SET", VALUE, VALUE, VALUE),
         (b"EVAL", REPLACE_SCRIPT, b"1", VALUE, VALUE, VALUE),
-        (b"DEL", VALUE),
-        (b"HLEN", VALUE),
-        (b"HKEYS", VALUE),
-        (b"HDEL", VALUE, VALUE),
-        (b"PERSIST", VALUE),
     ]
+    if cluster:
+        others = (b"HLEN", VALUE), (b"HKEYS", VALUE), (b"HDEL", VALUE, VALUE), (b"PERSIST", VALUE)
+        return [*found, *others]
+    return [*found, (b"DEL", VALUE)]
 
 
 def preflight(

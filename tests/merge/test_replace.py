@@ -510,6 +510,17 @@ class TestServersWithoutHimport:
         assert (report.replies, report.failed) == (3, 0)
         assert b"old" not in client_of_server.hgetall("h:1")
 
+    def test_only_commands_of_the_script_are_tested(
+        self, server: LocalServer, client_of_server: redis.Redis
+    ) -> None:
+        """A refused command would be noted in the log of the ACL; clusters have another script."""
+        rules = "~*", "+@all", "-hkeys", "-persist"
+        client_of_server.execute_command("ACL", "SETUSER", "few", "reset", "on", ">secret", *rules)
+        client_of_server.acl_log_reset()
+        report = load(rows(3), f"{server.url}?username=few&password=secret")
+        client_of_server.execute_command("ACL", "DELUSER", "few")
+        assert (report.replies, client_of_server.acl_log()) == (3, [])
+
     @pytest.mark.parametrize("name", ["redis-6.2", "redis-8.2", "valkey-9.1"])
     def test_full_memory_deletes_nothing(self, name: str) -> None:
         program = located(name, WHEEL_SERVERS)
