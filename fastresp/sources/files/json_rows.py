@@ -21,7 +21,7 @@ from pyarrow import json
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message, message_of
 from .json_split import Split, columns_of
-from .json_text import MARK, WRONG_ENCODING, mark_numbers
+from .json_text import WRONG_ENCODING, mark_numbers, unmark
 from .reading import BLOCK_BYTES, NUMBER, ColumnRequest, Reading
 
 __all__ = [
@@ -366,7 +366,7 @@ def infer_field(name: str, array: pa.Array, exact: bool) -> pa.Field:
     if not marked:
         return pa.field(name, kind)
     # If numbers and strings are mixed, the first value decides the type of the column.
-    if not _unmarked(array.drop_null().slice(0, 1))[0]:
+    if not _unmarked(pa.concat_arrays([array.drop_null().slice(0, 1)]))[0]:
         return pa.field(name, kind)
     return pa.field(name, kind, metadata=NUMBER) if exact else pa.field(name, _number_type(text))
 
@@ -410,12 +410,15 @@ def convert_numbers(
 
 def _unmarked(array: pa.StringArray) -> tuple[int, pa.StringArray]:
     """Return (number of strings with MARK, the array without MARK)."""
-    texts = array.view(pa.binary())
-    marked = pc.starts_with(texts, MARK)
-    if not marked.true_count:
+    validity, offsets, data = array.buffers()
+    if not len(array) or data is None:
         return 0, array
-    unmarked = pc.if_else(marked, pc.binary_replace_slice(texts, 0, 1, b""), texts)
-    return marked.true_count, unmarked.view(pa.string())
+    places = memoryview(offsets)[: 4 * (len(array) + 1)].cast("i")
+    marked, ends, text = unmark(places, memoryview(data).cast("B"))
+    if not marked:
+        return 0, array
+    buffers = [validity, pa.py_buffer(ends), pa.py_buffer(text)]
+    return marked, pa.StringArray.from_buffers(len(array), buffers[1], buffers[2], validity)
 
 
 def _cast_numbers(numbers: pa.StringArray, kind: pa.DataType, path: str, advice: str) -> pa.Array:

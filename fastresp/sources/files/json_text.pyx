@@ -198,6 +198,44 @@ cdef Fault mark(
     return LINE_ENDS if depth else FINE
 
 
+def unmark(const int[::1] offsets, const unsigned char[::1] text):
+    """Remove MARK from the strings of an Arrow array.
+
+    Args:
+        offsets: where each string begins, and where the last string ends.
+        text: the text of all strings.
+
+    Returns:
+        The number of strings that had MARK; the new offsets; and the new text. The offsets and the
+        text are None if no string had MARK.
+    """
+    cdef Py_ssize_t i, size, n = 0, count = offsets.shape[0] - 1
+    cdef const unsigned char *p
+    cdef bytes ends, rest
+    cdef int *end
+    cdef char *out
+    for i in range(count):
+        if offsets[i] < offsets[i + 1] and text[offsets[i]] == MARKED:
+            n += 1
+    if n == 0:
+        return 0, None, None
+    ends = PyBytes_FromStringAndSize(NULL, 4 * (count + 1))
+    rest = PyBytes_FromStringAndSize(NULL, offsets[count] - offsets[0] - n)
+    end = <int *>PyBytes_AS_STRING(ends)
+    out = PyBytes_AS_STRING(rest)
+    end[0] = 0
+    for i in range(count):
+        p = &text[0] + offsets[i]
+        size = offsets[i + 1] - offsets[i]
+        if size and p[0] == MARKED:
+            p += 1
+            size -= 1
+        memcpy(out, p, size)
+        out += size
+        end[i + 1] = end[i] + <int>size
+    return n, ends, rest
+
+
 cdef class ArrayLines:
     """Turns one JSON array, which arrives in blocks, into lines: one per item.
 
