@@ -145,7 +145,7 @@ class DryRun:
 
     @property
     def size(self) -> int | None:
-        """About how many bytes the load sends; None if unknown."""
+        """About how many bytes the commands have in mode "commands"; None if unknown."""
         times = self.sample.times
         return None if times is None else round(self.sample.size * times)
 

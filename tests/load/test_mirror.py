@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 from command_line import invoke
-from loads import Insert
+from loads import Insert, lost_at
 from server_programs import WHEEL_SERVERS, located
 
 import fastresp
@@ -24,7 +24,7 @@ from fastresp.encode.template import as_template
 from fastresp.load.mirror import stale_keys
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Options, grouped
-from fastresp.testing import Connection, HangUp, Misbehaving
+from fastresp.testing import Connection, Misbehaving
 
 WHOLE = "HSET user:{id} {**}"
 ALL = Mirror("user:*", limit="100%")
@@ -323,17 +323,8 @@ def test_refused(server: LocalServer) -> None:
 def test_lost_while_deleting(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
     """The next load deletes the rest."""
     mass_insert(users(*range(100)), WHOLE, server.url)
-    seen = 0
-
-    def loses(connection: Connection, command: list[bytes], reply: bytes) -> bytes:
-        nonlocal seen
-        seen += command[0] == b"UNLINK"
-        if seen > 10:
-            raise HangUp
-        return reply
-
     with (
-        Misbehaving(loses, server.url, listen=tmp_path / "proxy") as proxy,
+        Misbehaving(lost_at(b"UNLINK", 11), server.url, listen=tmp_path / "proxy") as proxy,
         pytest.raises(fastresp.TransportError) as caught,
     ):
         mass_insert(users(1), WHOLE, proxy.url, mirror=ALL, timeout=5)

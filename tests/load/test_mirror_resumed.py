@@ -15,12 +15,13 @@ from typing import Any
 import preloaded
 import pytest
 import redis
+from loads import lost_at
 from local_cluster import LocalCluster
 
 import fastresp
 from fastresp import Checkpoint, Mirror, mass_insert
 from fastresp.server.local_server import LocalServer
-from fastresp.testing import Connection, HangUp, Misbehaving
+from fastresp.testing import Connection, Misbehaving
 
 WHOLE = "HSET user:{id} {**}"
 ALL = Mirror("user:*", limit="100%")
@@ -107,17 +108,8 @@ def test_lost_while_deleting(server: LocalServer, client: redis.Redis, tmp_path:
     """The resumed load deletes the rest, and loads nothing."""
     mass_insert(users(*range(100)), WHOLE, server.url)
     path = write(tmp_path / "users.csv", range(1))
-    seen = 0
-
-    def loses(connection: Connection, command: list[bytes], reply: bytes) -> bytes:
-        nonlocal seen
-        seen += command[0] == b"UNLINK"
-        if seen > 10:
-            raise HangUp
-        return reply
-
     with (
-        Misbehaving(loses, server.url, listen=tmp_path / "proxy") as proxy,
+        Misbehaving(lost_at(b"UNLINK", 11), server.url, listen=tmp_path / "proxy") as proxy,
         pytest.raises(fastresp.TransportError) as caught,
     ):
         mass_insert(path, WHOLE, proxy.url, mirror=ALL, timeout=5, checkpoint="nightly")

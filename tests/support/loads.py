@@ -15,10 +15,25 @@ import redis
 
 import fastresp
 import fastresp.aio
+from fastresp.testing import Connection, HangUp
 
 VALUE = "x" * 100
 
 Insert: TypeAlias = Callable[..., fastresp.Report]
+
+
+def lost_at(name: bytes, count: int) -> Callable[[Connection, list[bytes], bytes], bytes]:
+    """Return a misbehaviour that closes the connection at this occurrence of a command."""
+    seen = 0
+
+    def reply_or_hang_up(connection: Connection, command: list[bytes], reply: bytes) -> bytes:
+        nonlocal seen
+        seen += command[0] == name
+        if seen >= count:
+            raise HangUp
+        return reply
+
+    return reply_or_hang_up
 
 
 def insert_sync(data: Any, command: Any = None, **options: Any) -> fastresp.Report:
